@@ -1,0 +1,120 @@
+"""One tree of errors whose leaves say what happened; `memra.http.errors` alone knows status codes.
+
+Standard library only. Every message is one sentence for the person who can act on it: it names the thing and the
+remedy, and never holds prompt text. Errors before the server is up come first, errors about one request after them.
+"""
+
+
+class MemraError(Exception):
+    """Something that memra says in its own words.
+
+    Attributes:
+        message: one line, fit for a user.
+    """
+
+    def __init__(self, message: str) -> None:
+        """Keep the message."""
+        super().__init__(message)
+        self.message = message
+
+
+class UsageError(MemraError):
+    """The command line or the plugin set is wrong: exit code 2."""
+
+
+class StartupError(MemraError):
+    """The server cannot start: exit code 1."""
+
+
+class ConfigurationError(StartupError):
+    """A setting, from whatever source, has a value that cannot be used."""
+
+
+class SourceError(StartupError):
+    """A model source cannot be found, fetched or verified."""
+
+
+class CorruptFileError(StartupError):
+    """A model file contradicts itself or ends too early."""
+
+
+class UnsupportedModelError(StartupError):
+    """The file is sound, but holds something that memra does not run; named, never half-run."""
+
+
+class AddressError(StartupError):
+    """The address cannot be bound."""
+
+
+class WorkerLostError(MemraError):
+    """The worker is gone and will not come back: exit code 70."""
+
+
+class IntegrityError(MemraError):
+    """The engine's own bookkeeping contradicts itself: a bug, after which the worker must not go on."""
+
+
+class RequestError(MemraError):
+    """A request that is answered with an error.
+
+    Attributes:
+        param: the request field that is at fault, or None.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        """Keep the message and the field at fault."""
+        super().__init__(message)
+        self.param = param
+
+
+class InvalidRequestError(RequestError):
+    """The client sent something malformed or unsupported; sending it again will not help."""
+
+
+class UnknownModelError(InvalidRequestError):
+    """No model of that name is served."""
+
+
+class InvalidLaneError(InvalidRequestError):
+    """The `x-lane` header names no lane."""
+
+
+class ContextLengthError(InvalidRequestError):
+    """The prompt does not fit the model's context."""
+
+
+class TemplateError(InvalidRequestError):
+    """The model's chat template refused the messages, in its own words."""
+
+
+class BusyError(RequestError):
+    """A limit is reached for the moment.
+
+    Attributes:
+        retry_after_s: seconds after which trying again makes sense.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 2.0, param: str | None = None) -> None:
+        """Keep the message and the wait."""
+        super().__init__(message, param=param)
+        self.retry_after_s = retry_after_s
+
+
+class DrainingError(BusyError):
+    """The server is on its way down and takes no new work."""
+
+
+class OverloadedError(BusyError):
+    """The worker could not take or finish the request for want of memory or because it was restarted."""
+
+
+class EngineFaultError(RequestError):
+    """The engine failed while it worked on this request; the raw cause is in the log, not in the message."""
+
+
+class NoRouteError(RequestError):
+    """No such path, or not with this method."""
+
+
+class BodyTooLargeError(RequestError):
+    """The request's body is over the limit."""

@@ -1,0 +1,55 @@
+"""Between lifecycle and everybody: phases, health and the way down."""
+
+from dataclasses import dataclass
+
+from memra.messages.work import WorkerBeat
+
+
+@dataclass(frozen=True, slots=True)
+class ReportHealth:
+    """Ask lifecycle for `HealthReported`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthReported:
+    """The state that the probes show.
+
+    Attributes:
+        is_live: the worker does its job or is idle; false sends the process to be restarted.
+        is_ready: new work may be routed here.
+        is_draining: the server is on its way down.
+        beat_age_ms: since the worker's last sign of life.
+        stall_threshold_ms: a busy worker silent for longer counts as hung.
+        detail: one line, only when not live.
+    """
+
+    is_live: bool
+    is_ready: bool
+    is_draining: bool
+    worker: WorkerBeat
+    beat_age_ms: float
+    stall_threshold_ms: float
+    models: tuple[str, ...]
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginDrain:
+    """Take no new work, let running requests finish until the deadline, then stop.
+
+    Attributes:
+        reason: for the log, such as `SIGTERM`.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    """The worker's thread ended by a failure.
+
+    Attributes:
+        detail: the cause, for the log and the health page.
+    """
+
+    detail: str

@@ -1,0 +1,62 @@
+"""Between the request's path and templating: words go in, token ids and a reader for the answer come out."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from memra.messages.generation import Prompt
+from memra.types import ModelName, RequestId, StopCause, TokenId
+
+
+class AnswerReader(Protocol):
+    """Turns one answer's tokens back into text; owned by the request's task, never shared."""
+
+    def read(self, token_ids: tuple[TokenId, ...]) -> str:
+        """Take more tokens and return the text that is certain now: whole characters, no part of a stop string."""
+        ...
+
+    def finish(self) -> str:
+        """Return what was held back; call once, after the last token."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop string was found: nothing more will be shown, and generation may end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RenderPrompt:
+    """Turn a prompt into token ids for a model.
+
+    Attributes:
+        stop_strings: given to the reader of the answer.
+    """
+
+    request_id: RequestId
+    model: ModelName
+    prompt: Prompt
+    stop_strings: tuple[str, ...] = ()
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRendered:
+    """A prompt that the worker can take.
+
+    Attributes:
+        eos_ids: tokens with which this model ends its turn.
+        context_tokens: the model's context, prompt and answer together.
+        reader: fresh, for this answer alone.
+    """
+
+    prompt_ids: tuple[TokenId, ...]
+    eos_ids: frozenset[TokenId]
+    context_tokens: int
+    reader: AnswerReader
+
+    def __repr__(self) -> str:
+        """Lengths instead of the prompt."""
+        return f"PromptRendered(num_prompt_tokens={len(self.prompt_ids)})"
+
+
+__all__ = ["AnswerReader", "PromptRendered", "RenderPrompt", "StopCause"]

@@ -1,0 +1,72 @@
+"""What a model file says about text: crosses from loading to chat, which may not know each other."""
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+
+class TokenizerKind(StrEnum):
+    """The tokenizer algorithm, as GGUF's `tokenizer.ggml.model` distinguishes them."""
+
+    BYTE_BPE = "gpt2"
+    SENTENCEPIECE_BPE = "llama"
+    UNIGRAM = "t5"
+    WORDPIECE = "bert"
+    GEMMA4_BPE = "gemma4"
+    TOKENIZER_JSON = "tokenizer.json"
+
+
+class TokenType(IntEnum):
+    """What one vocabulary entry is, as GGUF's `tokenizer.ggml.token_type` numbers them."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """A tokenizer in plain values, whatever file it came from.
+
+    Attributes:
+        kind: the algorithm.
+        pre: the name of the pre-tokenizer rule (`tokenizer.ggml.pre`); `default` when the file has none.
+        tokens: text of every token as the file stores it, indexed by id.
+        scores: one score per token for SentencePiece kinds; empty otherwise.
+        token_types: one `TokenType` value per token; empty when the file has none (all normal).
+        merges: merge rules `left right`, best first; empty for kinds without.
+        bos_id, eos_id, unknown_id, padding_id, separator_id, mask_id, cls_id: special ids, None where absent.
+        eot_id: end-of-turn token where the file names one.
+        add_bos, add_eos, add_space_prefix, remove_extra_whitespaces: None when the file does not say.
+        precompiled_charsmap: SentencePiece's normaliser table, or None.
+        chat_template: the Jinja source, or None when the model has none.
+        tokenizer_json: the whole `tokenizer.json` text for that kind, else None.
+    """
+
+    kind: TokenizerKind
+    tokens: tuple[str, ...]
+    pre: str = "default"
+    scores: tuple[float, ...] = ()
+    token_types: tuple[int, ...] = ()
+    merges: tuple[str, ...] = ()
+    bos_id: int | None = None
+    eos_id: int | None = None
+    eot_id: int | None = None
+    unknown_id: int | None = None
+    padding_id: int | None = None
+    separator_id: int | None = None
+    mask_id: int | None = None
+    cls_id: int | None = None
+    add_bos: bool | None = None
+    add_eos: bool | None = None
+    add_space_prefix: bool | None = None
+    remove_extra_whitespaces: bool | None = None
+    precompiled_charsmap: bytes | None = None
+    chat_template: str | None = None
+    tokenizer_json: str | None = None
+
+    def __repr__(self) -> str:
+        """Sizes instead of contents."""
+        return f"Vocabulary(kind={self.kind.value!r}, pre={self.pre!r}, num_tokens={len(self.tokens)})"

@@ -1,0 +1,155 @@
+"""Between the request's task and the worker: token ids only, never text.
+
+Down go commands, by tell; up comes one `StepFinished` a step, delivered in one hop. Ids are chosen upstairs, an abort
+is idempotent, and the worker never waits for anybody.
+"""
+
+from dataclasses import dataclass, field
+
+from memra.messages.sampling import SamplingParams
+from memra.types import Lane, ModelName, RequestId, StopCause, TokenId, WorkerPhase
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitPrompt:
+    """Queue one sequence for generation.
+
+    Attributes:
+        prompt_ids: at least one token, shorter than the model's context.
+        max_new_tokens: upper bound on generated tokens, at least 0; already cut to the context.
+        stop_ids: tokens that end the sequence (end-of-sequence and end-of-turn of the model among them).
+        eos_ids: the subset of stop_ids that counts as the model's own end of sequence.
+        traceparent: W3C trace context of the request, or None.
+    """
+
+    request_id: RequestId
+    model: ModelName
+    prompt_ids: tuple[TokenId, ...]
+    max_new_tokens: int
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop_ids: frozenset[TokenId] = frozenset()
+    eos_ids: frozenset[TokenId] = frozenset()
+    lane: Lane = Lane.INTERACTIVE
+    traceparent: str | None = None
+
+    def __repr__(self) -> str:
+        """Lengths instead of the prompt."""
+        return (
+            f"SubmitPrompt({self.request_id!r}, model={self.model!r}, num_prompt_tokens={len(self.prompt_ids)}, "
+            f"max_new_tokens={self.max_new_tokens}, lane={self.lane.value!r})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRequest:
+    """Retire a sequence at the next step, wherever it is; unknown ids are ignored."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStarted:
+    """The sequence left the queue and its prefill begins.
+
+    Attributes:
+        num_cached_tokens: prompt tokens that were not computed again.
+    """
+
+    request_id: RequestId
+    num_cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokensGenerated:
+    """New tokens of one sequence.
+
+    Attributes:
+        token_ids: in order; a stop token that ended the sequence is not among them.
+        stop: set on the last event of the sequence.
+        num_generated: tokens sampled so far, the ending stop token included.
+    """
+
+    request_id: RequestId
+    token_ids: tuple[TokenId, ...]
+    num_generated: int
+    stop: StopCause | None = None
+
+    def __repr__(self) -> str:
+        """Counts instead of tokens."""
+        return f"TokensGenerated({self.request_id!r}, num_generated={self.num_generated}, stop={self.stop})"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """The engine could not go on with this sequence; others are not touched.
+
+    Attributes:
+        overloaded: the cause is want of memory or a restarted worker, so trying again makes sense.
+        detail: the raw cause for the log; never sent to a client.
+    """
+
+    request_id: RequestId
+    detail: str
+    overloaded: bool = False
+
+
+WorkEvent = PromptStarted | TokensGenerated | RequestFailed
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """Everything that one step of the worker has to say, delivered in one hop.
+
+    Attributes:
+        events: in the order in which they happened.
+        step_s: wall time of the step, seconds.
+    """
+
+    events: tuple[WorkEvent, ...]
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReportWork:
+    """Ask the worker for `WorkReported`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReported:
+    """Counters of the worker since its start, and gauges of this moment.
+
+    Attributes:
+        step_p50_ms, step_p99_ms: over the recent steps that decoded at least one row; None before the first.
+        num_pages_free, num_pages_total: summed over all models.
+    """
+
+    num_admitted: int = 0
+    num_completed: int = 0
+    num_aborted: int = 0
+    num_failed: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_generated_tokens: int = 0
+    num_active: int = 0
+    num_queued: int = 0
+    num_pages_free: int = 0
+    num_pages_total: int = 0
+    step_p50_ms: float | None = None
+    step_p99_ms: float | None = None
+    idle_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBeat:
+    """What the worker wrote down about itself at its last sign of life.
+
+    Attributes:
+        beat_at: `time.monotonic()` of the last loop iteration or prefill progress.
+        tick_max_ms: the longest iteration so far.
+        generation: 0 for the first worker, +1 for each restart.
+    """
+
+    phase: WorkerPhase
+    beat_at: float
+    tick_max_ms: float
+    generation: int

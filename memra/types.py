@@ -1,0 +1,43 @@
+"""The words that every room shares: identifiers and closed sets of names.
+
+Standard library only. Anything that has behaviour of its own belongs in a room, not here.
+"""
+
+from enum import StrEnum
+from typing import NewType
+
+ModelName = NewType("ModelName", str)
+"""The name under which a model is served; may contain slashes."""
+
+RequestId = NewType("RequestId", str)
+"""Identifies one request from the front door to the worker; also the `id` of the answer."""
+
+TokenId = int
+"""An index into a model's vocabulary."""
+
+
+class Lane(StrEnum):
+    """The class of service that a request asks for."""
+
+    INTERACTIVE = "interactive"
+    JUDGE = "judge"
+    HARVEST = "harvest"
+
+
+class StopCause(StrEnum):
+    """Why a sequence ended, in the engine's and the detokenizer's words; wire formats translate it."""
+
+    END_OF_SEQUENCE = "end_of_sequence"
+    STOP_STRING = "stop_string"
+    STOP_TOKEN = "stop_token"  # noqa: S105  (a cause, not a secret)
+    MAX_TOKENS = "max_tokens"
+    CONTEXT_FULL = "context_full"
+
+
+class WorkerPhase(StrEnum):
+    """What the worker is doing, as the health probes report it."""
+
+    LOADING = "loading"
+    IDLE = "idle"
+    BUSY = "busy"
+    DEAD = "dead"
