@@ -1,0 +1,43 @@
+"""Which build this is: one short id over memra's own sources, independent of git and of build time."""
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from memra import __version__
+
+log = logging.getLogger(__name__)
+
+_SOURCES = ("*.py", "*.cpp", "*.h", "*.cu")
+_ID_HEX_DIGITS = 12
+
+
+def system_fingerprint(backends: tuple[str, ...]) -> str:
+    """Return `memra-<version>-<12 hex>`: equal fingerprints promise equal bits for equal requests.
+
+    Args:
+        backends: names of the executors that serve; bits may differ between them, so they are part of the id.
+    """
+    return f"memra-{__version__}-{_content_id(backends)}"
+
+
+def _content_id(backends: tuple[str, ...]) -> str:
+    digest = hashlib.sha256("\0".join((__version__, *backends)).encode())
+    try:
+        for name, content in _source_files():
+            digest.update(f"\0{name}\0{len(content)}\0".encode())
+            digest.update(content)
+    except OSError as error:
+        log.warning("sources cannot be read (%s): the fingerprint stands for the version alone", error)
+    return digest.hexdigest()[:_ID_HEX_DIGITS]
+
+
+def _source_files() -> Iterator[tuple[str, bytes]]:
+    for package in ("memra", "memra_kernels"):
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            found = {path for pattern in _SOURCES for path in Path(folder).rglob(pattern)}
+            for path in sorted(found):
+                yield f"{package}/{path.relative_to(folder).as_posix()}", path.read_bytes()

@@ -1,0 +1,35 @@
+"""The fingerprint: well-formed, stable, and different where bits may differ."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import memra.identity
+from memra.identity import system_fingerprint
+
+
+def test_the_fingerprint_is_stable_and_well_formed():
+    first = system_fingerprint(("torch-cpu-float32",))
+    assert first == system_fingerprint(("torch-cpu-float32",))
+    assert re.fullmatch(r"memra-\d+\.\d+\.\d+-[0-9a-f]{12}", first)
+
+
+def test_another_backend_has_another_fingerprint():
+    assert system_fingerprint(("torch-cpu-float32",)) != system_fingerprint(("torch-cpu-bfloat16",))
+
+
+def test_another_source_has_another_fingerprint(monkeypatch: pytest.MonkeyPatch):
+    first = system_fingerprint(())
+    sources = [*memra.identity._source_files()]
+    monkeypatch.setattr(memra.identity, "_source_files", lambda: [*sources, ("memra/new.py", b"")])
+    assert system_fingerprint(()) != first
+
+
+def test_unreadable_sources_give_a_warning_and_a_well_formed_id(monkeypatch, caplog):
+    def unreadable(_: Path) -> bytes:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr(Path, "read_bytes", unreadable)
+    assert re.fullmatch(r"memra-\d+\.\d+\.\d+-[0-9a-f]{12}", system_fingerprint(()))
+    assert "cannot be read" in caplog.text
