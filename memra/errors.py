@@ -71,6 +71,14 @@ class InvalidRequestError(RequestError):
     """The client sent something malformed or unsupported; sending it again will not help."""
 
 
+class AuthenticationError(RequestError):
+    """The request carries no API key, or one that opens nothing here."""
+
+
+class PermissionDeniedError(RequestError):
+    """The API key is known, but may not do this."""
+
+
 class UnknownModelError(InvalidRequestError):
     """No model of that name is served."""
 

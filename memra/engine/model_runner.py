@@ -1,0 +1,183 @@
+"""One model's share of a tick: admit, run one batch, sample, stop.
+
+Knows one model's sequences and turns what happens to them into events; not other models, threads or actors. A fault is
+pinned on the sequence that causes it. The engine owns one runner per model.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memra.engine.loaded_model import LoadedModel
+from memra.engine.row_batches import RowBatchBuilder, RowSpan
+from memra.engine.sampler import Sampler
+from memra.engine.scheduler import Scheduler
+from memra.engine.sequence import Sequence, SequencePhase
+from memra.engine.work_counters import WorkCounters
+from memra.messages.work import PromptStarted, RequestFailed, SubmitPrompt, TokensGenerated, WorkEvent
+from memra.types import RequestId, StopCause
+
+
+class ModelRunner:
+    """Moves one model's sequences on."""
+
+    def __init__(self, model: LoadedModel, *, counters: WorkCounters, beat: Callable[[], None]) -> None:
+        """Take a model over.
+
+        Args:
+            model: nobody else may use it until the runner is dropped.
+            counters: shared totals to add to.
+            beat: called after every run of the executor, so that a long tick shows signs of life.
+        """
+        self.model = model
+        self._counters = counters
+        self._beat = beat
+        self._scheduler = Scheduler(model)
+        self._batches = RowBatchBuilder(model)
+        self._sampler = Sampler(model.executor.vocab_size)
+        self._sequences: dict[RequestId, Sequence] = {}
+
+    @property
+    def num_queued(self) -> int:
+        """Sequences that wait for admission."""
+        return self._scheduler.num_queued
+
+    @property
+    def num_active(self) -> int:
+        """Sequences that hold a row."""
+        return self._scheduler.num_running
+
+    def holds(self, request_id: RequestId) -> bool:
+        """Whether the request is queued or running here."""
+        return request_id in self._sequences
+
+    def submit(self, request: SubmitPrompt) -> RequestFailed | None:
+        """Queue a prompt; the answer says why it can never run, if so."""
+        refusal = self._find_refusal(request)
+        if refusal is not None:
+            self._counters.num_failed += 1
+            return RequestFailed(request.request_id, refusal)
+        sequence = Sequence(request, context_tokens=self.model.context_tokens)
+        self._sequences[request.request_id] = sequence
+        self._scheduler.enqueue(sequence)
+        return None
+
+    def abort(self, request_id: RequestId) -> None:
+        """Retire a sequence at once and silently; unknown ids are ignored."""
+        sequence = self._sequences.get(request_id)
+        if sequence is not None:
+            self._retire(sequence)
+            self._counters.num_aborted += 1
+
+    def fail_all(self, detail: str) -> list[RequestFailed]:
+        """Retire every sequence because the model goes away; trying again makes sense to them."""
+        return [self._fail(sequence, detail, overloaded=True) for sequence in list(self._sequences.values())]
+
+    def step(self, events: list[WorkEvent]) -> int:
+        """Admit who fits, then compute and sample one batch.
+
+        Args:
+            events: what happens is added here, in order.
+
+        Returns:
+            The number of decoding sequences in the batch.
+        """
+        while (sequence := self._scheduler.admit_next()) is not None:
+            self._welcome(sequence, events)
+        spans = self._scheduler.plan_spans()
+        num_decoding = sum(span.sequence.phase is SequencePhase.DECODING for span in spans)
+        if spans:
+            self._run(spans, events)
+        return num_decoding
+
+    def check_integrity(self) -> None:
+        """Compare sequences, rows and pages with each other; raises `IntegrityError`."""
+        self._scheduler.check_integrity()
+
+    def _find_refusal(self, request: SubmitPrompt) -> str | None:
+        num_prompt_tokens, vocab_size = len(request.prompt_ids), self.model.executor.vocab_size
+        if not request.prompt_ids:
+            return "the prompt is empty"
+        if num_prompt_tokens >= self.model.context_tokens:
+            return f"a prompt of {num_prompt_tokens} tokens does not fit a context of {self.model.context_tokens}"
+        if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= vocab_size:
+            return f"a prompt token is outside of the vocabulary of {vocab_size}"
+        num_pages = self.model.count_pages(min(num_prompt_tokens + request.max_new_tokens, self.model.context_tokens))
+        if request.max_new_tokens and num_pages > self.model.pool.num_pages:
+            return f"the sequence may need {num_pages} cache pages, but the model has {self.model.pool.num_pages}"
+        return None
+
+    def _welcome(self, sequence: Sequence, events: list[WorkEvent]) -> None:
+        num_cached = sequence.lease.num_cached_tokens
+        self._counters.num_admitted += 1
+        self._counters.num_prompt_tokens += len(sequence.request.prompt_ids)
+        self._counters.num_cached_tokens += num_cached
+        events.append(PromptStarted(sequence.request_id, num_cached))
+        if sequence.generates_nothing:
+            self._complete(sequence)
+            events.append(TokensGenerated(sequence.request_id, (), num_generated=0, stop=StopCause.MAX_TOKENS))
+
+    def _run(self, spans: list[RowSpan], events: list[WorkEvent]) -> None:
+        """Compute the spans together; where that fails, each alone, to find the sequence at fault.
+
+        Running a span again is sound: its keys and values are written by position, to the same bits.
+        """
+        batch = self._batches.build(spans)
+        logits = None
+        try:
+            logits = self.model.executor.run(batch)
+        except Exception as failure:  # noqa: BLE001  (whatever a backend raises stays with the request that causes it)
+            if len(spans) == 1:
+                events.append(self._blame(spans[0].sequence, failure))
+                return
+        finally:
+            self._beat()
+        if logits is not None:
+            self._accept(spans, logits, events)
+            return
+        # Only here, outside of the handler, is the memory free again that the failed call's frames held.
+        for span in spans:
+            self._run([span], events)
+
+    def _accept(self, spans: list[RowSpan], logits: NDArray[np.float32], events: list[WorkEvent]) -> None:
+        """Note what was computed and sample: `logits` is `[N, vocab_size]`, one row per sampled span."""
+        num_sampled = 0
+        for span in spans:
+            span.sequence.mark_computed(span.num_rows)
+            if span.is_sampled:
+                events.append(self._sample(span.sequence, logits[num_sampled]))
+                num_sampled += 1
+
+    def _sample(self, sequence: Sequence, logits: NDArray[np.float32]) -> WorkEvent:
+        request = sequence.request
+        try:
+            token_id = self._sampler.sample(
+                logits, request.sampling, position=sequence.num_tokens, window=sequence.window
+            )
+        except Exception as failure:  # noqa: BLE001  (as in _run)
+            return self._blame(sequence, failure)
+        stop = sequence.append(token_id)
+        self._counters.num_generated_tokens += 1
+        token_ids = () if token_id in request.stop_ids else (token_id,)
+        if stop is not None:
+            self._complete(sequence)
+        return TokensGenerated(request.request_id, token_ids, num_generated=sequence.num_generated, stop=stop)
+
+    def _complete(self, sequence: Sequence) -> None:
+        self._retire(sequence)
+        self._counters.num_completed += 1
+
+    def _blame(self, sequence: Sequence, failure: Exception) -> RequestFailed:
+        # Torch and drivers have out-of-memory errors of their own kinds; their text is what they share.
+        overloaded = isinstance(failure, MemoryError) or "out of memory" in str(failure).lower()
+        return self._fail(sequence, f"{type(failure).__name__}: {failure}", overloaded=overloaded)
+
+    def _fail(self, sequence: Sequence, detail: str, *, overloaded: bool) -> RequestFailed:
+        self._retire(sequence)
+        self._counters.num_failed += 1
+        return RequestFailed(sequence.request_id, detail, overloaded=overloaded)
+
+    def _retire(self, sequence: Sequence) -> None:
+        del self._sequences[sequence.request_id]
+        self._scheduler.retire(sequence)

@@ -1,0 +1,77 @@
+"""Spans of sequences laid out as the arrays that an executor takes.
+
+Knows the layout and nothing else: which spans run is the scheduler's business. The arrays are reused from batch to
+batch, so a batch is valid until the next one is built.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memra.engine.executor import RowBatch
+from memra.engine.loaded_model import LoadedModel
+from memra.engine.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """The next tokens of one sequence that one step computes.
+
+    Attributes:
+        num_rows: tokens from the first not yet computed one on, at least 1.
+        is_sampled: whether the last row's logits choose the sequence's next token.
+    """
+
+    sequence: Sequence
+    num_rows: int
+    is_sampled: bool
+
+
+class RowBatchBuilder:
+    """Builds the batches of one model in memory that is allocated once."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        """Make room for the widest step: every row decoding beside a full prefill chunk."""
+        self._page_tokens = model.executor.page_tokens
+        max_tokens = model.max_rows + model.prefill_chunk_tokens
+        max_pages = min(model.count_pages(model.context_tokens), model.pool.num_pages)
+        self._token_ids = np.zeros(max_tokens, np.int32)
+        self._positions = np.zeros(max_tokens, np.int32)
+        self._sequences = np.zeros(max_tokens, np.int32)
+        self._output_rows = np.zeros(model.max_rows, np.int32)
+        self._page_tables = np.zeros(model.max_rows * max_pages, np.int32)
+        self._ascending = np.arange(model.context_tokens, dtype=np.int32)
+
+    def build(self, spans: list[RowSpan]) -> RowBatch:
+        """Lay the spans out in their order; each sequence may occur once."""
+        row = 0
+        num_outputs = 0
+        for index, span in enumerate(spans):
+            start = span.sequence.num_computed_tokens
+            rows = slice(row, row + span.num_rows)
+            self._token_ids[rows] = span.sequence.read_tokens(start, span.num_rows)
+            self._positions[rows] = self._ascending[start : start + span.num_rows]
+            self._sequences[rows] = index
+            row += span.num_rows
+            if span.is_sampled:
+                self._output_rows[num_outputs] = row - 1
+                num_outputs += 1
+        return RowBatch(
+            token_ids=self._token_ids[:row],
+            positions=self._positions[:row],
+            sequences=self._sequences[:row],
+            page_tables=self._lay_page_tables(spans),
+            output_rows=self._output_rows[:num_outputs],
+        )
+
+    def _lay_page_tables(self, spans: list[RowSpan]) -> NDArray[np.int32]:
+        """Copy the tables as far as this step reads and writes: int32 `[S, P]`, contiguous."""
+        ends = [span.sequence.num_computed_tokens + span.num_rows for span in spans]
+        nums_pages = [-(-end // self._page_tokens) for end in ends]
+        width = max(nums_pages)
+        tables = self._page_tables[: len(spans) * width].reshape(len(spans), width)
+        for table, span, num_pages in zip(tables, spans, nums_pages, strict=True):
+            table[:num_pages] = span.sequence.page_table[:num_pages]
+            table[num_pages:] = 0
+        return tables

@@ -1,0 +1,140 @@
+"""What a request gets depends on itself alone: everything else is made random here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memra.engine.sampler import Sampler
+from memra.engine.token_window import TokenWindow
+from memra.messages.sampling import SamplingParams
+from memra.messages.work import SubmitPrompt
+from memra.types import Lane
+
+Make = Callable[..., Any]
+
+NUM_REQUESTS = 200
+CONTEXT_TOKENS = 56
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A request, the tick in which it comes, and the tick after which its client leaves."""
+
+    request: SubmitPrompt
+    tick: int
+    leaves_at: int | None
+
+
+def _draw_sampling(random: np.random.Generator) -> SamplingParams:
+    return SamplingParams(
+        temperature=float(random.choice([0.0, 0.7, 1.3])),
+        top_k=int(random.choice([0, 5])),
+        top_p=float(random.choice([1.0, 0.8])),
+        min_p=float(random.choice([0.0, 0.1])),
+        frequency_penalty=float(random.choice([0.0, 0.3])),
+        repetition_penalty=float(random.choice([1.0, 1.2])),
+        seed=int(random.integers(2**63)),
+    )
+
+
+def _draw_arrivals(random: np.random.Generator, make_request: Make, vocab_sizes: dict[str, int]) -> list[Arrival]:
+    # Few distinct beginnings, so that stale pages of other requests would often look almost right.
+    beginnings = [random.integers(0, 40, size=30).tolist() for _ in range(4)]
+    arrivals = []
+    for index in range(NUM_REQUESTS):
+        model = str(random.choice(list(vocab_sizes)))
+        prompt = beginnings[random.integers(4)][: random.integers(1, 31)]
+        prompt += random.integers(0, vocab_sizes[model], size=random.integers(8)).tolist()
+        stops = frozenset(random.integers(0, vocab_sizes[model], size=2).tolist())
+        request = make_request(
+            f"r{index}",
+            prompt,
+            int(random.integers(0, 25)),
+            model=model,
+            sampling=_draw_sampling(random),
+            stop_ids=stops,
+            eos_ids=frozenset(list(stops)[:1]),
+            lane=Lane(str(random.choice(list(Lane)))),
+        )
+        tick = int(random.integers(0, 150))
+        leaves_at = tick + int(random.integers(0, 40)) if random.random() < 0.3 else None
+        arrivals.append(Arrival(request, tick, leaves_at))
+    return arrivals
+
+
+def _generate(executor: Any, request: SubmitPrompt) -> list[int]:
+    """The request alone: whole prefixes, no pages, no batches, a fresh sampler and window for every token."""
+    token_ids = list(request.prompt_ids)
+    while len(token_ids) - len(request.prompt_ids) < request.max_new_tokens and len(token_ids) < CONTEXT_TOKENS:
+        token_id = Sampler(executor.vocab_size).sample(
+            executor.compute_logits(token_ids),
+            request.sampling,
+            position=len(token_ids),
+            window=TokenWindow(token_ids),
+        )
+        if token_id in request.stop_ids:
+            break
+        token_ids.append(token_id)
+    return token_ids[len(request.prompt_ids) :]
+
+
+def _play(watched: Any, arrivals: list[Arrival]) -> None:
+    tick = 0
+    while watched.engine.has_work or any(arrival.tick >= tick for arrival in arrivals):
+        for arrival in arrivals:
+            if arrival.tick == tick:
+                watched.engine.submit(arrival.request)
+            if arrival.leaves_at == tick:
+                watched.engine.abort(arrival.request.request_id)
+        watched.step()
+        tick += 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_hundred_random_requests_get_what_each_gets_alone(
+    watch: Make, make_model: Make, make_request: Make, fake_executor: Make, seed: int
+):
+    random = np.random.default_rng(seed)
+    models = [
+        make_model(
+            fake_executor(vocab_size=vocab_size, page_tokens=page_tokens, num_pages=num_pages, salt=vocab_size),
+            name=name,
+            context_tokens=CONTEXT_TOKENS,
+            max_rows=int(random.integers(1, 9)),
+            prefill_chunk_tokens=int(random.integers(1, 40)),
+        )
+        for name, vocab_size, page_tokens, num_pages in (("x", 40, 4, 40), ("y", 64, 8, 24))
+    ]
+    arrivals = _draw_arrivals(random, make_request, {"x": 40, "y": 64})
+    watched = watch(*models)
+    _play(watched, arrivals)
+
+    executors = {model.name: model.executor for model in models}
+    for arrival in arrivals:
+        outcome = watched[arrival.request.request_id]
+        expected = _generate(executors[arrival.request.model], arrival.request)
+        assert outcome.failed is None
+        if outcome.stop is None:
+            assert arrival.leaves_at is not None
+            assert outcome.token_ids == expected[: len(outcome.token_ids)]
+        else:
+            assert outcome.token_ids == expected
+    report = watched.engine.report()
+    assert report.num_pages_free == report.num_pages_total == 64
+    assert report.num_completed > NUM_REQUESTS // 2
+    assert report.num_aborted > 5
+    assert report.num_completed + report.num_aborted == NUM_REQUESTS
+
+
+@pytest.mark.parametrize("chunk_tokens", [1, 3, 4, 7, 64])
+def test_the_cut_of_the_prompt_does_not_show(watch: Make, make_model: Make, make_request: Make, chunk_tokens: int):
+    model = make_model(prefill_chunk_tokens=chunk_tokens)
+    watched = watch(model)
+    request = make_request("a", range(30), 20, sampling=SamplingParams(seed=5, top_p=0.9))
+    watched.engine.submit(request)
+    watched.finish()
+    assert watched["a"].token_ids == _generate(model.executor, request)
+    assert max(len(batch.token_ids) for batch in model.executor.batches) == min(chunk_tokens, 30)
