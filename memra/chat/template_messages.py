@@ -1,0 +1,112 @@
+"""Messages as clients send them, turned into messages as chat templates expect them.
+
+Trade: the few differences between OpenAI's wire and the templates' habits. It refuses to know Jinja and any one model.
+Everything a template sees is a fresh copy of plain dicts, lists, text and numbers, so it can change nothing outside.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from memra.errors import InvalidRequestError
+
+_REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
+"""Where clients send an earlier answer's reasoning; the first is the one most templates read."""
+
+
+class EmptyContent(Enum):
+    """How an assistant's turn without text is written; most templates take the first, some fail on all but one."""
+
+    ABSENT = "absent"
+    EMPTY = ""
+    NULL = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageStyle:
+    """How one template wants its messages.
+
+    Attributes:
+        arguments_as_text: a tool call's arguments are JSON text instead of an object.
+        empty_content: for an assistant's turn that has only tool calls.
+    """
+
+    arguments_as_text: bool = False
+    empty_content: EmptyContent = EmptyContent.ABSENT
+
+
+def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle) -> list[dict[str, Any]]:
+    """Return the messages for a template.
+
+    Fields that are None are left out, as `transformers` does: a template handles a missing field and would write "None"
+    for one that is there; an assistant's turn without text follows the style. Reasoning is given under each name that
+    templates know. Text parts are joined by a line break. The arguments of tool calls become objects, or JSON text for
+    a template that asks for text; text that is no JSON object stays as it is.
+
+    Raises:
+        InvalidRequestError: a content part is not text.
+    """
+    return [_plain_message(message, style=style) for message in messages]
+
+
+def plain_copy(value: Any) -> Any:
+    """Return a deep copy that holds only dicts, lists and plain values; subclasses of text and numbers lose theirs."""
+    plain: Any
+    match value:
+        case None | bool():
+            plain = value
+        case str():
+            plain = str.__str__(value)
+        case int():
+            plain = int.__int__(value)
+        case float():
+            plain = float.__float__(value)
+        case Mapping():
+            plain = {plain_copy(key): plain_copy(item) for key, item in value.items()}
+        case list() | tuple():
+            plain = [plain_copy(item) for item in value]
+        case _:
+            plain = f"<{type(value).__name__}>"
+    return plain
+
+
+def _plain_message(message: Mapping[str, Any], *, style: MessageStyle) -> dict[str, Any]:
+    plain: dict[str, Any] = {key: plain_copy(value) for key, value in message.items() if value is not None}
+    if isinstance(plain.get("content"), list):
+        plain["content"] = _joined_parts(plain["content"])
+    if plain.get("role") == "assistant" and "content" not in plain and style.empty_content is not EmptyContent.ABSENT:
+        plain["content"] = style.empty_content.value
+    for call in plain.get("tool_calls", ()):
+        function = call.get("function", call) if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            function["arguments"] = _arguments(function.get("arguments"), as_text=style.arguments_as_text)
+    reasoning = next((plain[field] for field in _REASONING_FIELDS if field in plain), None)
+    if reasoning is not None:
+        plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
+    return plain
+
+
+def _joined_parts(parts: list[Any]) -> str:
+    texts = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) and part.get("type", "text") == "text" else part
+        if not isinstance(text, str):
+            raise InvalidRequestError("this model reads text only: send content parts of type 'text'", param="messages")
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _arguments(arguments: Any, *, as_text: bool) -> Any:
+    if arguments is None or arguments == "":
+        arguments = {}
+    if as_text:
+        return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        parsed = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments

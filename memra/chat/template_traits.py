@@ -1,0 +1,108 @@
+"""What a chat template can do, found out from its source and from trial renderings.
+
+Trade: answers to the few questions that decide how a request is rendered or whether it is refused. Nothing here goes by
+a model's name. It refuses to guess: a trait that no trial shows is absent.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import jinja2
+from jinja2 import meta
+
+from memra.chat.template_messages import EmptyContent, MessageStyle, plain_messages
+from memra.errors import TemplateError
+
+RESERVED_VARIABLES = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+"""Variables that the server sets."""
+
+_TOOL_NAME = "trial_lookup"
+_ARGUMENT_NAME = "trial_city"
+_CALL_ID = "call00001"  # nine letters and digits: Mistral's templates accept nothing else
+
+_SYSTEM = {"role": "system", "content": "Be brief."}
+_USER = {"role": "user", "content": "Hello."}
+_CALL_TURN: list[dict[str, Any]] = [
+    _USER,
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {
+                "id": _CALL_ID,
+                "type": "function",
+                "function": {"name": _TOOL_NAME, "arguments": f'{{"{_ARGUMENT_NAME}": "Rome"}}'},
+            }
+        ],
+    },
+    {"role": "tool", "tool_call_id": _CALL_ID, "name": _TOOL_NAME, "content": "Done."},
+]
+
+Render = Callable[[Mapping[str, Any]], str]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateTraits:
+    """What one template can do.
+
+    Attributes:
+        supports_tools: a declared tool's name reaches the prompt.
+        style: how messages must be shaped for earlier tool calls to reach the prompt, or at least to be accepted.
+        variables: what a request may set (`enable_thinking`, `reasoning_effort`, ...), and with it the names that the
+            template sets for itself on some paths: the two cannot be told apart.
+    """
+
+    supports_tools: bool
+    style: MessageStyle
+    variables: frozenset[str]
+
+    @classmethod
+    def derive(cls, source: str, *, environment: jinja2.Environment, render: Render) -> "TemplateTraits":
+        """Find out what a template can do.
+
+        Args:
+            source: valid Jinja source.
+            environment: the one it was compiled in; its globals are no variables of a request.
+            render: turns template variables into text, or raises `TemplateError`.
+        """
+        variables = meta.find_undeclared_variables(environment.parse(source))
+        return cls(
+            supports_tools="tools" in variables and _shows_tools(render),
+            style=_find_style(render),
+            variables=frozenset(variables - RESERVED_VARIABLES - environment.globals.keys()),
+        )
+
+
+def _shows_tools(render: Render) -> bool:
+    tool = _declaration(_TOOL_NAME)
+    return any(_TOOL_NAME in text for text in _trials(render, ([_USER], [_SYSTEM, _USER]), tool=tool))
+
+
+def _find_style(render: Render) -> MessageStyle:
+    """The first style in which a tool call's name and arguments reach the prompt, else the first that is accepted."""
+    tool = _declaration("trial_other")
+    accepted = []
+    for arguments_as_text, content in product((False, True), EmptyContent):
+        style = MessageStyle(arguments_as_text=arguments_as_text, empty_content=content)
+        for text in _trials(render, [plain_messages(_CALL_TURN, style=style)], tool=tool):
+            if _TOOL_NAME in text and _ARGUMENT_NAME in text and f"{{'{_ARGUMENT_NAME}'" not in text:
+                return style
+            accepted.append(style)
+    return accepted[0] if accepted else MessageStyle()
+
+
+def _declaration(name: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": {"place": {"type": "string", "description": "A place."}}}
+    function = {"name": name, "description": "Looks something up.", "parameters": {**parameters, "required": ["place"]}}
+    return {"type": "function", "function": function}
+
+
+def _trials(render: Render, conversations: Iterable[list[dict[str, Any]]], *, tool: Mapping[str, Any]) -> Iterable[str]:
+    """The renderings of those conversations that the template accepts."""
+    for messages in conversations:
+        try:
+            yield render({"messages": messages, "tools": [tool], "add_generation_prompt": True})
+        except TemplateError:
+            continue
