@@ -1,0 +1,112 @@
+"""What one served model knows about text: its template, its tokenizer, and the length of its context.
+
+Trade: any kind of prompt becomes token ids, with a fresh reader for the answer; a prompt that the model cannot take is
+refused here, before the worker hears of it. It refuses to know the model's weights and the wire. Built once per model
+at start; immutable afterwards, so any number of threads may render with it at once. Called by templating.
+"""
+
+from dataclasses import dataclass
+
+from memra.chat.answer_reader import TextAnswerReader
+from memra.chat.chatml import CHATML_TEMPLATE
+from memra.chat.template import ChatTemplate
+from memra.chat.tokenizer import Tokenizer, build_tokenizer
+from memra.errors import ContextLengthError, InvalidRequestError
+from memra.messages.generation import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.vocabulary import Vocabulary
+from memra.types import TokenId
+
+
+@dataclass(frozen=True, slots=True)
+class ChatFormat:
+    """Words to tokens for one model.
+
+    Special tokens are found wherever their text stands in the rendered prompt, as in `transformers`: a message that
+    contains the text of a control token (`<|im_end|>`) is read as that token, and can end its own turn. Whoever passes
+    foreign text to a model has to take such text out first.
+
+    Attributes:
+        context_tokens: prompt and answer together.
+    """
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    context_tokens: int
+
+    @classmethod
+    def build(cls, vocabulary: Vocabulary, *, context_tokens: int) -> "ChatFormat":
+        """Build the format of a model; one without a chat template speaks plain ChatML.
+
+        Takes up to a few seconds for large vocabularies.
+
+        Raises:
+            UnsupportedModelError: the tokenizer is of no known kind, or the chat template is invalid.
+            CorruptFileError: the vocabulary contradicts itself.
+        """
+        tokenizer = build_tokenizer(vocabulary)
+        template = ChatTemplate(
+            CHATML_TEMPLATE if vocabulary.chat_template is None else vocabulary.chat_template,
+            bos_text=tokenizer.bos_text or None,
+            eos_text=tokenizer.eos_text or None,
+        )
+        return cls(tokenizer=tokenizer, template=template, context_tokens=context_tokens)
+
+    def render(self, command: RenderPrompt) -> PromptRendered:
+        """Turn a prompt into token ids, with a reader for its answer.
+
+        Raises:
+            InvalidRequestError: the prompt is empty, has ids outside the vocabulary or tools that the template does not
+                know, or the stop strings cannot be used.
+            TemplateError: the template refused the messages.
+            ContextLengthError: the prompt leaves no room for an answer.
+        """
+        prompt_ids = self._encode(command.prompt)
+        param = "messages" if isinstance(command.prompt, ChatPrompt) else "prompt"
+        if not prompt_ids:
+            raise InvalidRequestError(f"the prompt is empty; send at least one token of text in {param!r}", param=param)
+        if len(prompt_ids) >= self.context_tokens:
+            raise ContextLengthError(
+                f"the prompt has {len(prompt_ids)} tokens and the model's context {self.context_tokens}, one of which "
+                f"the answer needs; shorten {param!r}",
+                param=param,
+            )
+        return PromptRendered(
+            prompt_ids=prompt_ids,
+            eos_ids=self.tokenizer.eos_ids,
+            context_tokens=self.context_tokens,
+            reader=TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=command.stop_strings),
+        )
+
+    def _encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
+        match prompt:
+            case ChatPrompt():
+                return self._encode_chat(prompt)
+            case TextPrompt():
+                return self.tokenizer.encode(prompt.text, add_special=True, parse_special=True)
+            case TokenPrompt():
+                return self._check_ids(prompt.token_ids)
+
+    def _encode_chat(self, prompt: ChatPrompt) -> tuple[TokenId, ...]:
+        if not prompt.messages:
+            raise InvalidRequestError("there is no message; send at least one in 'messages'", param="messages")
+        if prompt.tools and not self.template.traits.supports_tools:
+            raise InvalidRequestError(
+                "this model's chat template has no place for tools; leave 'tools' out or choose another model",
+                param="tools",
+            )
+        ids = self.tokenizer.encode(self.template.render(prompt), add_special=False, parse_special=True)
+        # Most templates write the tokens that begin a text themselves; an ending token would close the opened turn.
+        prefix = self.tokenizer.prefix_ids
+        return ids if ids[: len(prefix)] == prefix else prefix + ids
+
+    def _check_ids(self, token_ids: tuple[TokenId, ...]) -> tuple[TokenId, ...]:
+        vocab_size = self.tokenizer.vocab_size
+        for position, token_id in enumerate(token_ids):
+            if not 0 <= token_id < vocab_size:
+                raise InvalidRequestError(
+                    f"the token at position {position} of 'prompt' is {token_id}; ids of this model are 0 to "
+                    f"{vocab_size - 1} (vocabulary size {vocab_size})",
+                    param="prompt",
+                )
+        return token_ids
