@@ -1,0 +1,53 @@
+"""What the front door may ask of the house: the one interface between HTTP and the actors.
+
+`memra.actors.bridge` implements it over the mailboxes; tests implement it in a few lines.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from memra.messages.admission import RequestAdmitted
+from memra.messages.generation import GenerationRequest, ReplyPart
+from memra.messages.lifecycle import HealthReported
+from memra.types import ModelName
+
+
+class Reply(Protocol):
+    """One answer while it is generated."""
+
+    @property
+    def admitted(self) -> RequestAdmitted:
+        """The slot that this answer holds."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[ReplyPart]:
+        """Iterate over the parts: one `ReplyStarted`, any number of `ReplyDelta`, one `ReplyFinished`.
+
+        Deltas that wait together are joined. Raises a `RequestError` where the answer cannot go on.
+        """
+        ...
+
+
+class House(Protocol):
+    """The running server, as the front door sees it; called from the trio thread."""
+
+    @property
+    def models(self) -> tuple[ModelName, ...]:
+        """The names that are served, in configured order."""
+        ...
+
+    def open_reply(self, request: GenerationRequest) -> AbstractAsyncContextManager[Reply]:
+        """Admit, render and submit a request; leaving the context early frees everything that it holds.
+
+        Entering raises a `RequestError` when the request is refused; nothing is held then.
+        """
+        ...
+
+    async def report_health(self) -> HealthReported:
+        """Return the state that the probes show; answers at once, also when the worker hangs."""
+        ...
+
+    async def report_metrics(self) -> Mapping[str, Any]:
+        """Return the counters and gauges under their public JSON keys."""
+        ...

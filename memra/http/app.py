@@ -1,0 +1,87 @@
+"""The web application: all routes, and one handler for everything that goes wrong in them.
+
+Refuses to know actors: the house is an interface. Built by the composition root, served by `memra.http.serve`.
+"""
+
+import logging
+import time
+
+from quart import request
+from quart.wrappers import Response
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException
+
+from memra.actors.contract import House
+from memra.http.errors import is_unexpected, reply_to
+from memra.http.exchange import ExchangeConnection, current_exchange
+from memra.http.generation import FrontDoor
+from memra.http.routes.chat import add_chat_routes
+from memra.http.routes.completions import add_completion_routes
+from memra.http.routes.health import add_health_routes
+from memra.http.routes.metrics import add_metrics_routes
+from memra.http.routes.models import add_model_routes
+from memra.settings import HttpSettings
+
+_log = logging.getLogger("memra.http")
+
+
+class Application(QuartTrio):
+    """QuartTrio with the repaired end of an answer."""
+
+    asgi_http_class = ExchangeConnection
+
+
+def build_app(house: House, settings: HttpSettings, *, fingerprint: str, has_keys: bool) -> QuartTrio:
+    """Build the application.
+
+    Args:
+        house: the running server behind it.
+        settings: bounds, and the shape of `/v1/completions`.
+        fingerprint: identifies the build; sent as `system_fingerprint`.
+        has_keys: whether clients need an API key; decides the shape of `/v1/completions` where no setting does.
+
+    Returns:
+        An ASGI application; more blueprints may be registered on it until it is served.
+    """
+    app = Application("memra", static_folder=None, template_folder=None)
+    # quart's default of 60 s cuts a longer stream in the middle without a word in the log.
+    app.config["RESPONSE_TIMEOUT"] = None
+    # Bodies are bounded, and timed, where they are read: quart's refusal resets the connection under its sender.
+    app.config["MAX_CONTENT_LENGTH"] = None
+    door = FrontDoor(
+        house=house,
+        settings=settings,
+        fingerprint=fingerprint,
+        is_openai_completion=has_keys if settings.compat is None else settings.compat == "openai",
+        created=int(time.time()),
+    )
+    for add_routes in (
+        add_chat_routes,
+        add_completion_routes,
+        add_model_routes,
+        add_health_routes,
+        add_metrics_routes,
+    ):
+        add_routes(app, door)
+    app.register_error_handler(HTTPException, _on_error)
+    app.register_error_handler(Exception, _on_error)
+    app.after_request(_add_request_id)
+    return app
+
+
+async def _on_error(error: Exception) -> Response:
+    if is_unexpected(error):
+        _log.error("%s %s failed, request %s", request.method, request.path, _request_id(), exc_info=error)
+    reply = reply_to(error)
+    return Response(reply.body, status=reply.status, headers=dict(reply.headers), content_type="application/json")
+
+
+async def _add_request_id(response: Response) -> Response:
+    request_id = _request_id()
+    if request_id is not None:
+        response.headers["x-request-id"] = request_id
+    return response
+
+
+def _request_id() -> str | None:
+    return current_exchange().request_id

@@ -1,0 +1,134 @@
+"""What a client sees of an error: the only place that knows status codes.
+
+Refuses to know why an error happened. Routes raise leaves of `memra.errors`; quart raises werkzeug's exceptions for
+what it finds itself; everything else is a fault of ours and is answered without its text. The table is documented in
+docs/reference/errors.md, which a test compares with it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+from werkzeug.exceptions import HTTPException
+
+from memra import errors
+
+MAX_RETRY_AFTER_S = 60
+"""Longest wait that is ever advised: a client should ask again rather than believe an old estimate."""
+
+_RETRYABLE_STATUSES = frozenset({408, 409, 429})
+
+FAULT_MESSAGE = "The server failed while it worked on this request; its log names the cause under this request's id."
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorShape:
+    """How one kind of error looks on the wire."""
+
+    status: int
+    type: str
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """A complete answer to a request that failed.
+
+    Attributes:
+        body: the JSON error object; also what a stream carries in a `data:` line.
+    """
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+
+SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
+    errors.InvalidRequestError: ErrorShape(400, "invalid_request_error", None),
+    # 400, not 404: aggregators count a 404 as the server being away.
+    errors.UnknownModelError: ErrorShape(400, "invalid_request_error", "model_not_found"),
+    errors.InvalidLaneError: ErrorShape(400, "invalid_request_error", "invalid_lane"),
+    errors.ContextLengthError: ErrorShape(400, "invalid_request_error", "context_length_exceeded"),
+    errors.AuthenticationError: ErrorShape(401, "authentication_error", None),
+    errors.PermissionDeniedError: ErrorShape(403, "authentication_error", None),
+    errors.NoRouteError: ErrorShape(404, "invalid_request_error", "not_found"),
+    errors.BodyTooLargeError: ErrorShape(413, "invalid_request_error", "request_too_large"),
+    errors.BusyError: ErrorShape(429, "rate_limit_error", "rate_limit_exceeded"),
+    errors.EngineFaultError: ErrorShape(500, "server_error", "engine_error"),
+    errors.OverloadedError: ErrorShape(503, "server_error", "overloaded"),
+    errors.DrainingError: ErrorShape(503, "server_error", "draining"),
+}
+"""Leaves without a row of their own look like their nearest ancestor."""
+
+HTTP_SHAPES: Mapping[int, ErrorShape] = {
+    404: ErrorShape(404, "invalid_request_error", "not_found"),
+    405: ErrorShape(405, "invalid_request_error", "method_not_allowed"),
+    408: ErrorShape(408, "timeout", "request_body_timeout"),
+    415: ErrorShape(415, "invalid_request_error", "unsupported_media_type"),
+}
+"""What is found before a request has a meaning, by status."""
+
+_HTTP_MESSAGES = {
+    404: "There is no such path here; the API is under /v1, and GET / says where to begin.",
+    405: "This path does not take that method; the header Allow lists those that it takes.",
+}
+
+
+def reply_to(error: BaseException) -> ErrorReply:
+    """Return the answer to a request that ended with an error of any kind."""
+    cause = cause_of(error)
+    if isinstance(cause, errors.RequestError):
+        shape = next(SHAPES[kind] for kind in type(cause).__mro__ if kind in SHAPES or kind is errors.RequestError)
+        retry_after_s = cause.retry_after_s if isinstance(cause, errors.BusyError) else None
+        return _reply(shape, cause.message, param=cause.param, retry_after_s=retry_after_s)
+    if isinstance(cause, HTTPException) and cause.code is not None:
+        return _reply_to_http(cause, cause.code)
+    return _reply(SHAPES[errors.EngineFaultError], FAULT_MESSAGE)
+
+
+def is_unexpected(error: BaseException) -> bool:
+    """Tell whether an error is a fault of the program, whose cause belongs in the log."""
+    return not isinstance(cause_of(error), errors.RequestError | HTTPException)
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the one error within nested groups of one, or the error itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _reply_to_http(error: HTTPException, status: int) -> ErrorReply:
+    shape = HTTP_SHAPES.get(status) or ErrorShape(status, "invalid_request_error", None)
+    headers = {}
+    allowed = getattr(error, "valid_methods", None)
+    if allowed:
+        headers["Allow"] = ", ".join(sorted(allowed))
+    return _reply(shape, _HTTP_MESSAGES.get(status) or error.description or error.name, headers=headers)
+
+
+def _reply(
+    shape: ErrorShape,
+    message: str,
+    *,
+    param: str | None = None,
+    retry_after_s: float | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ErrorReply:
+    body = {"error": {"message": message, "type": shape.type, "param": param, "code": shape.code}}
+    retry = _retry_headers(shape.status, retry_after_s)
+    return ErrorReply(shape.status, msgspec.json.encode(body), {**(headers or {}), **retry})
+
+
+def retry_after_headers(retry_after_s: float) -> dict[str, str]:
+    """Return `Retry-After` in whole seconds from 1 to `MAX_RETRY_AFTER_S`, and the same in milliseconds."""
+    seconds = max(1, min(MAX_RETRY_AFTER_S, math.ceil(retry_after_s)))
+    return {"Retry-After": str(seconds), "retry-after-ms": str(seconds * 1000)}
+
+
+def _retry_headers(status: int, retry_after_s: float | None) -> dict[str, str]:
+    if retry_after_s is not None:
+        return retry_after_headers(retry_after_s)
+    is_final = status // 100 == 4 and status not in _RETRYABLE_STATUSES  # noqa: PLR2004  (the 4xx class)
+    return {"x-should-retry": "false"} if is_final else {}

@@ -1,0 +1,59 @@
+"""What the headers of a generation request say: who asks, in which lane, under which trace.
+
+Refuses to judge keys: `memra.gate` does. Called by the generation routes.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from werkzeug.datastructures import Headers
+
+from memra.errors import InvalidLaneError
+from memra.types import Lane
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+"""W3C Trace Context, version 00; anything else is dropped, since a broken trace must not fail a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The part of a request that is not in its body.
+
+    Attributes:
+        api_key: the bearer token as sent, or None.
+        traceparent: W3C trace context, or None.
+    """
+
+    lane: Lane
+    api_key: str | None = field(default=None, repr=False)
+    traceparent: str | None = None
+
+
+def read_caller(headers: Headers) -> Caller:
+    """Read the headers.
+
+    Raises:
+        InvalidLaneError: `x-lane` names no lane.
+    """
+    trace = headers.get("traceparent", "")
+    return Caller(
+        lane=_lane(headers.get("x-lane")),
+        api_key=_bearer(headers.get("authorization", "")),
+        traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
+    )
+
+
+def _lane(name: str | None) -> Lane:
+    if name is None:
+        return Lane.INTERACTIVE
+    try:
+        return Lane(name.strip().lower())
+    except ValueError:
+        lanes = ", ".join(lane.value for lane in Lane)
+        raise InvalidLaneError(f"The header x-lane must be one of {lanes}.", param="x-lane") from None
+
+
+def _bearer(value: str) -> str | None:
+    scheme, _, token = value.strip().partition(" ")
+    token = token.strip()
+    return token if scheme.lower() == "bearer" and token else None

@@ -1,0 +1,31 @@
+"""`POST /v1/completions`, in OpenAI's shape or in the native one."""
+
+from quart import request
+from quart.wrappers import Response
+from quart_trio import QuartTrio
+
+from memra.http.generation import FrontDoor, new_request_id, respond, stamp
+from memra.http.request_body import read_json
+from memra.http.request_headers import read_caller
+from memra.http.wire.answer import Answer
+from memra.http.wire.completion_answer import CompletionAnswer
+from memra.http.wire.completion_request import DECODER, read_completion_request
+from memra.http.wire.native_answer import NativeAnswer
+
+
+def add_completion_routes(app: QuartTrio, door: FrontDoor) -> None:
+    """Add the completion route."""
+
+    @app.post("/v1/completions")
+    async def completions() -> Response:
+        request_id = new_request_id("cmpl")
+        caller = read_caller(request.headers)
+        body = await read_json(request, DECODER, door.settings)
+        generation = read_completion_request(body, request_id=request_id, caller=caller)
+        mark = stamp(door, generation)
+        answer: Answer
+        if door.is_openai_completion:
+            answer = CompletionAnswer(mark, wants_usage_chunk=body.wants_usage_chunk)
+        else:
+            answer = NativeAnswer(mark)
+        return await respond(door, generation, answer, is_stream=bool(body.stream))

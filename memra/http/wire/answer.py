@@ -1,0 +1,83 @@
+"""What all shapes of an answer share: the stamp, the usage, and the interface that streams write through.
+
+Refuses to know HTTP. The shapes are `chat_answer`, `completion_answer` and `native_answer`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from memra.messages.generation import ReplyDelta, ReplyFinished, Usage
+from memra.types import ModelName, RequestId, StopCause, TokenId
+
+FINISH_REASONS: Mapping[StopCause, str] = {
+    StopCause.END_OF_SEQUENCE: "stop",
+    StopCause.STOP_STRING: "stop",
+    StopCause.STOP_TOKEN: "stop",
+    StopCause.MAX_TOKENS: "length",
+    StopCause.CONTEXT_FULL: "length",
+}
+"""OpenAI's words."""
+
+DONE = b"data: [DONE]\n\n"
+"""The line that ends OpenAI's streams."""
+
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What is the same in every part of one answer.
+
+    Attributes:
+        created: unix seconds.
+        fingerprint: identifies the build that computed the answer.
+    """
+
+    request_id: RequestId
+    created: int
+    model: ModelName
+    fingerprint: str
+
+
+class Answer(Protocol):
+    """Writes one answer, either as a whole or as a stream; made for one request, not shared."""
+
+    def whole(self, text: str, token_ids: tuple[TokenId, ...], finished: ReplyFinished) -> bytes:
+        """Return the JSON body of a complete answer."""
+        ...
+
+    def delta(self, delta: ReplyDelta) -> bytes:
+        """Return the stream's lines for more text; empty when there is nothing to show."""
+        ...
+
+    def finish(self, finished: ReplyFinished) -> bytes:
+        """Return the stream's last lines."""
+        ...
+
+    def failure(self, error: bytes) -> bytes:
+        """Return the stream's last lines when the answer cannot go on; `error` is the JSON error object."""
+        ...
+
+
+def usage_object(usage: Usage) -> Mapping[str, Any]:
+    """Return OpenAI's usage object, with our elapsed seconds."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "elapsed_s": round(usage.elapsed_s, 6),
+    }
+
+
+def data_line(value: Any) -> bytes:
+    """Return one unnamed event of a stream."""
+    return b"data: " + encode(value) + b"\n\n"
+
+
+def openai_failure(error: bytes) -> bytes:
+    """Return the end of an OpenAI-shaped stream that failed."""
+    return b"data: " + error + b"\n\n" + DONE

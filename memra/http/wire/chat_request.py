@@ -1,0 +1,185 @@
+"""The body of `POST /v1/chat/completions`, and what it means.
+
+Refuses to know templates: messages keep their OpenAI shape, with text content joined. Called by
+`memra.http.routes.chat`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from memra.errors import InvalidRequestError
+from memra.http.request_headers import Caller
+from memra.http.wire.generation_fields import (
+    GenerationFields,
+    check_labels,
+    check_unsupported,
+    read_max_tokens,
+    read_sampling,
+    read_stop_strings,
+    read_stop_token_ids,
+    refuse,
+    refuse_unsupported,
+)
+from memra.messages.generation import ChatPrompt, GenerationRequest
+from memra.types import ModelName, RequestId
+
+_ROLES: Mapping[str, str] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+_RESERVED_OPTIONS = frozenset({"messages", "tools", "add_generation_prompt"})
+
+
+class ContentPart(msgspec.Struct):
+    """One part of a message's content; a part without a type is text."""
+
+    type: str = "text"
+    text: str | None = None
+
+
+class FunctionCall(msgspec.Struct):
+    """The function of a tool call; arguments are a JSON object, as text or as it is."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(msgspec.Struct):
+    """One call that the assistant made earlier."""
+
+    function: FunctionCall
+    id: str | None = None
+
+
+class Message(msgspec.Struct):
+    """One message as sent."""
+
+    role: str
+    content: str | list[ContentPart] | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+
+
+class ChatRequest(GenerationFields, kw_only=True):
+    """The whole body."""
+
+    messages: list[Message]
+    max_completion_tokens: int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+DECODER = msgspec.json.Decoder(ChatRequest)
+
+
+def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Caller) -> GenerationRequest:
+    """Check a body and say what it asks for.
+
+    Raises:
+        InvalidRequestError: a field is malformed, out of range or not supported; names it.
+    """
+    messages = _messages(body.messages)
+    check_unsupported(body)
+    if body.logprobs not in (None, False):
+        refuse_unsupported("logprobs")
+    check_labels(body)
+    max_tokens = read_max_tokens("max_tokens", body.max_tokens)
+    max_completion_tokens = read_max_tokens("max_completion_tokens", body.max_completion_tokens)
+    return GenerationRequest(
+        request_id=request_id,
+        model=ModelName(body.model),
+        prompt=ChatPrompt(messages, _tools(body), _template_options(body.chat_template_kwargs)),
+        sampling=read_sampling(body),
+        max_new_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
+        stop_strings=read_stop_strings(body.stop),
+        stop_token_ids=read_stop_token_ids(body.stop_token_ids),
+        lane=caller.lane,
+        api_key=caller.api_key,
+        traceparent=caller.traceparent,
+    )
+
+
+def _messages(messages: Sequence[Message]) -> tuple[Mapping[str, Any], ...]:
+    if not messages:
+        raise InvalidRequestError("`messages` must hold at least one message.", param="messages")
+    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+
+
+def _message(message: Message, place: str) -> Mapping[str, Any]:
+    role = _ROLES.get(message.role)
+    if role is None:
+        raise InvalidRequestError(f"`{place}.role` must be one of {', '.join(_ROLES)}.", param="messages")
+    if message.tool_calls and role != "assistant":
+        raise InvalidRequestError(
+            f"`{place}.tool_calls` is only allowed on the assistant's messages.", param="messages"
+        )
+    meaning: dict[str, Any] = {"role": role, "content": _content(message.content, place)}
+    if message.name is not None:
+        meaning["name"] = message.name
+    if message.tool_calls:
+        meaning["tool_calls"] = [
+            _tool_call(call, f"{place}.tool_calls[{index}]") for index, call in enumerate(message.tool_calls)
+        ]
+    if message.tool_call_id is not None:
+        meaning["tool_call_id"] = message.tool_call_id
+    return meaning
+
+
+def _content(content: str | list[ContentPart] | None, place: str) -> str | None:
+    if not isinstance(content, list):
+        return content
+    for index, part in enumerate(content):
+        if part.type != "text" or part.text is None:
+            raise InvalidRequestError(
+                f"`{place}.content[{index}]` must be a text part; this server takes no other kind.", param="messages"
+            )
+    # Text parts are lines to llama-server and vLLM as well; OpenAI does not say.
+    return "\n".join(part.text or "" for part in content)
+
+
+def _tool_call(call: ToolCall, place: str) -> Mapping[str, Any]:
+    function = {"name": call.function.name, "arguments": _arguments(call.function.arguments, place)}
+    meaning: dict[str, Any] = {"type": "function", "function": function}
+    return meaning if call.id is None else {"id": call.id, **meaning}
+
+
+def _arguments(arguments: str | dict[str, Any] | None, place: str) -> str:
+    """Return the arguments as the text of a JSON object, as sent where they were sent as text."""
+    if not arguments:
+        return "{}"
+    if isinstance(arguments, dict):
+        return msgspec.json.encode(arguments).decode()
+    try:
+        msgspec.json.decode(arguments, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError):
+        raise InvalidRequestError(
+            f"`{place}.function.arguments` must be a JSON object, or the text of one.", param="messages"
+        ) from None
+    return arguments
+
+
+def _tools(body: ChatRequest) -> Sequence[Mapping[str, Any]] | None:
+    choice = body.tool_choice
+    if choice not in (None, "auto", "none"):
+        refuse("tool_choice", '"auto" or "none": this server cannot force a call')
+    for index, tool in enumerate(body.tools or ()):
+        function = tool.get("function")
+        if not (isinstance(function, dict) and isinstance(function.get("name"), str) and function["name"]):
+            raise InvalidRequestError(f"`tools[{index}].function.name` must be a name.", param="tools")
+    return (body.tools or None) if choice != "none" else None
+
+
+def _template_options(options: dict[str, Any] | None) -> Mapping[str, Any]:
+    for name in sorted(_RESERVED_OPTIONS.intersection(options or ())):
+        raise InvalidRequestError(
+            f"`chat_template_kwargs.{name}` cannot be set there; it follows from the request.",
+            param="chat_template_kwargs",
+        )
+    return options or {}

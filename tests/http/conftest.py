@@ -1,0 +1,189 @@
+"""A scripted house behind the real server on a real socket."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+from memra.http.address import bind
+from memra.http.app import build_app
+from memra.http.serve import serve
+from memra.messages.admission import RequestAdmitted
+from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
+from memra.messages.lifecycle import HealthReported
+from memra.messages.work import WorkerBeat
+from memra.settings import HttpSettings
+from memra.types import StopCause, WorkerPhase
+
+FINGERPRINT = "memra-test-000000000000"
+USAGE = Usage(prompt_tokens=3, completion_tokens=2, cached_tokens=1, elapsed_s=0.25)
+HEALTHY = HealthReported(
+    is_live=True,
+    is_ready=True,
+    is_draining=False,
+    worker=WorkerBeat(WorkerPhase.IDLE, beat_at=0.0, tick_max_ms=1.4, generation=0),
+    beat_age_ms=2.6,
+    stall_threshold_ms=120_000.0,
+    models=("fake",),
+)
+
+Step = str | ReplyPart | Exception | trio.Event
+
+
+@dataclass
+class FakeHouse:
+    """Answers every request with the same script: text, parts, errors to raise, events to wait for."""
+
+    script: list[Step] = field(default_factory=lambda: ["Hel", "lo"])
+    finish: ReplyFinished | None = field(default_factory=lambda: ReplyFinished(StopCause.END_OF_SEQUENCE, USAGE))
+    refusal: Exception | None = None
+    health: HealthReported = HEALTHY
+    slots_remaining: int = 3
+    models: tuple[str, ...] = ("fake", "org/other")
+    requests: list[GenerationRequest] = field(default_factory=list)
+    opened: trio.Event = field(default_factory=trio.Event)
+    freed: trio.Event = field(default_factory=trio.Event)
+    num_open: int = 0
+
+    @asynccontextmanager
+    async def open_reply(self, request: GenerationRequest) -> AsyncIterator["FakeReply"]:
+        self.requests.append(request)
+        if self.refusal is not None:
+            raise self.refusal
+        self.num_open += 1
+        self.opened.set()
+        admitted = RequestAdmitted(request.request_id, "default", request.lane, 4, self.slots_remaining)
+        try:
+            # A house may keep tasks for a reply: the door must leave the context in the task that entered it.
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                yield FakeReply(self, admitted)
+                nursery.cancel_scope.cancel()
+        finally:
+            self.num_open -= 1
+            self.freed.set()
+
+    async def report_health(self) -> HealthReported:
+        return self.health
+
+    async def report_metrics(self) -> Mapping[str, Any]:
+        return {"admitted": len(self.requests)}
+
+
+@dataclass
+class FakeReply:
+    house: FakeHouse
+    admitted: RequestAdmitted
+
+    async def __aiter__(self) -> AsyncIterator[ReplyPart]:
+        yield ReplyStarted(USAGE.prompt_tokens, USAGE.cached_tokens)
+        for index, step in enumerate(self.house.script):
+            if isinstance(step, trio.Event):
+                await step.wait()
+            elif isinstance(step, Exception):
+                raise step
+            elif isinstance(step, str):
+                yield ReplyDelta(step, (100 + index,))
+            else:
+                yield step
+        if self.house.finish is not None:
+            yield self.house.finish
+
+
+@dataclass
+class Server:
+    """A running server."""
+
+    address: str
+    house: FakeHouse
+    shutdown: trio.Event
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.address}"
+
+    async def connect(self) -> trio.SocketStream:
+        host, _, port = self.address.rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
+    async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+            return await client.post(path, json=body, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False) as client:
+            return await client.get(path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    async def chat(self, **fields: Any) -> httpx.Response:
+        return await self.post("/v1/chat/completions", Wire.chat(**fields))
+
+
+Start = Callable[..., Awaitable[Server]]
+
+
+@pytest.fixture
+def start(nursery: trio.Nursery) -> Start:
+    """Starts a server around a house; settings by keyword."""
+
+    async def start_server(house: FakeHouse | None = None, *, has_keys: bool = True, **settings: Any) -> Server:
+        house = FakeHouse() if house is None else house
+        http = HttpSettings(**settings)
+        app = build_app(house, http, fingerprint=FINGERPRINT, has_keys=has_keys)
+        shutdown = trio.Event()
+        running = partial(serve, app, bind("127.0.0.1:0"), settings=http, shutdown=shutdown)
+        return Server(await nursery.start(running), house, shutdown)
+
+    return start_server
+
+
+@pytest.fixture
+def fake_house() -> type[FakeHouse]:
+    return FakeHouse
+
+
+class Wire:
+    """What tests write to and read from a connection."""
+
+    @staticmethod
+    def chat(**fields: Any) -> dict[str, Any]:
+        return {"model": "fake", "messages": [{"role": "user", "content": "hi"}], **fields}
+
+    @staticmethod
+    def post(body: Any, *, path: str = "/v1/chat/completions", headers: str = "") -> bytes:
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+        return (head + headers + "\r\n").encode() + data
+
+    @staticmethod
+    def events(text: str) -> list[Any]:
+        """The data of every event of a stream; `[DONE]` as it is, comments left out."""
+        blocks = [block for block in text.split("\n\n") if block and not block.startswith(":")]
+        data = [block.split("data: ", 1)[1] for block in blocks]
+        return [item if item == "[DONE]" else json.loads(item) for item in data]
+
+    @staticmethod
+    async def read_until(stream: trio.SocketStream, mark: bytes) -> bytes:
+        data = b""
+        while mark not in data:
+            more = await stream.receive_some(65536)
+            assert more, f"the connection ended before {mark!r}: {data!r}"
+            data += more
+        return data
+
+    @staticmethod
+    async def read_to_end(stream: trio.SocketStream) -> bytes:
+        data = b""
+        while more := await stream.receive_some(65536):
+            data += more
+        return data
+
+
+@pytest.fixture
+def wire() -> type[Wire]:
+    return Wire

@@ -1,0 +1,194 @@
+"""`POST /v1/chat/completions`: what it asks of the house, and what it answers."""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from memra.messages.generation import ChatPrompt, ReplyDelta, ReplyFinished, Usage
+from memra.types import Lane, StopCause
+
+Start = Callable[..., Awaitable[Any]]
+USAGE = {
+    "prompt_tokens": 3,
+    "completion_tokens": 2,
+    "total_tokens": 5,
+    "prompt_tokens_details": {"cached_tokens": 1},
+    "elapsed_s": 0.25,
+}
+
+
+async def test_a_chat_completion_has_the_openai_shape(start: Start):
+    server = await start()
+    reply = await server.chat()
+    body = reply.json()
+    assert reply.status_code == 200
+    assert reply.headers["content-type"] == "application/json"
+    assert re.fullmatch(r"chatcmpl-[0-9a-f]{32}", body["id"])
+    assert reply.headers["x-request-id"] == body["id"] == server.house.requests[0].request_id
+    assert isinstance(body.pop("created"), int)
+    del body["id"]
+    message = {"role": "assistant", "content": "Hello"}
+    assert body == {
+        "object": "chat.completion",
+        "model": "fake",
+        "system_fingerprint": "memra-test-000000000000",
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": USAGE,
+    }
+
+
+async def test_the_slot_is_free_before_the_answer_is_seen(start: Start):
+    server = await start()
+    await server.chat()
+    assert server.house.num_open == 0
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        (StopCause.END_OF_SEQUENCE, "stop"),
+        (StopCause.STOP_STRING, "stop"),
+        (StopCause.STOP_TOKEN, "stop"),
+        (StopCause.MAX_TOKENS, "length"),
+        (StopCause.CONTEXT_FULL, "length"),
+    ],
+)
+async def test_finish_reasons_are_openais(start: Start, fake_house: Any, stop: StopCause, reason: str):
+    server = await start(fake_house(finish=ReplyFinished(stop, Usage(1, 1, 0, 0.1))))
+    assert (await server.chat()).json()["choices"][0]["finish_reason"] == reason
+
+
+@pytest.mark.parametrize(("remaining", "reset"), [(3, "0"), (0, "2")])
+async def test_slot_headers_tell_the_limit(start: Start, fake_house: Any, remaining: int, reset: str):
+    server = await start(fake_house(slots_remaining=remaining))
+    for stream in (False, True):
+        headers = (await server.chat(stream=stream)).headers
+        names = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
+        assert [headers[name] for name in names] == ["4", str(remaining), reset]
+
+
+async def test_everything_reaches_the_house(start: Start):
+    server = await start()
+    body = {
+        "model": "org/other",
+        "messages": [
+            {"role": "developer", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "one"}, {"text": "two"}], "name": "ann"},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"b": 1, "a": 2}'}},
+                    {"function": {"name": "g", "arguments": {"x": [1]}}},
+                    {"function": {"name": "h", "arguments": ""}},
+                ],
+            },
+            {"role": "tool", "content": "ok", "tool_call_id": "call_1"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}],
+        "tool_choice": "auto",
+        "max_tokens": 7,
+        "max_completion_tokens": 9,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 40,
+        "min_p": 0.05,
+        "frequency_penalty": 0.1,
+        "presence_penalty": -0.2,
+        "repetition_penalty": 1.1,
+        "seed": 0,
+        "stop": ["a", "", "b"],
+        "stop_token_ids": [5, 6],
+        "user": "ann",
+        "session_id": "s",
+        "cache_salt": "a-Z_0.+/=",
+        "n": 1,
+        "logprobs": False,
+        "response_format": {"type": "text"},
+        "chat_template_kwargs": {"enable_thinking": False},
+        "no_such_field": {"x": 1},
+    }
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    headers = {"authorization": "Bearer key", "x_lane": "judge", "traceparent": trace}
+    assert (await server.post("/v1/chat/completions", body, **headers)).status_code == 200
+    request = server.house.requests[0]
+    assert isinstance(request.prompt, ChatPrompt)
+    assert list(request.prompt.messages) == [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "one\ntwo", "name": "ann"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [
+                {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"b": 1, "a": 2}'}},
+                {"type": "function", "function": {"name": "g", "arguments": '{"x":[1]}'}},
+                {"type": "function", "function": {"name": "h", "arguments": "{}"}},
+            ],
+        },
+        {"role": "tool", "content": "ok", "tool_call_id": "call_1"},
+    ]
+    assert list(request.prompt.tools[0]["function"]["parameters"]) == ["z", "a"]
+    assert request.prompt.template_options == {"enable_thinking": False}
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 40, 0.05)
+    assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty) == (0.1, -0.2, 1.1)
+    assert sampling.seed == 0
+    assert (request.model, request.max_new_tokens) == ("org/other", 9)
+    assert request.stop_strings == ("a", "b")
+    assert request.stop_token_ids == frozenset({5, 6})
+    assert (request.lane, request.api_key, request.traceparent) == (Lane.JUDGE, "key", trace)
+
+
+async def test_what_is_left_out_or_null_means_the_default(start: Start):
+    server = await start()
+    names = ("temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options", "n", "tools", "tool_choice")
+    await server.chat()
+    await server.chat(**dict.fromkeys(names))
+    for request in server.house.requests:
+        assert (request.sampling.temperature, request.sampling.top_p, request.sampling.top_k) == (1.0, 1.0, 0)
+        assert (request.max_new_tokens, request.stop_strings, request.prompt.tools) == (None, (), None)
+        assert (request.lane, request.api_key, request.traceparent) == (Lane.INTERACTIVE, None, None)
+
+
+async def test_every_request_without_a_seed_gets_its_own(start: Start):
+    server = await start()
+    for _ in range(3):
+        await server.chat()
+    assert len({request.sampling.seed for request in server.house.requests}) == 3
+
+
+async def test_tool_choice_none_hides_the_tools(start: Start):
+    server = await start()
+    await server.chat(tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="none")
+    assert server.house.requests[0].prompt.tools is None
+
+
+async def test_zero_tokens_are_a_legal_limit(start: Start):
+    server = await start()
+    await server.chat(max_tokens=0)
+    assert server.house.requests[0].max_new_tokens == 0
+
+
+async def test_a_client_that_leaves_cancels_a_collected_answer(start: Start, fake_house: Any, wire: Any):
+    server = await start(fake_house(script=[trio.Event()]))
+    async with await server.connect() as stream:
+        await stream.send_all(wire.post(wire.chat()))
+        await server.house.opened.wait()
+    with trio.fail_after(1):
+        await server.house.freed.wait()
+    assert server.house.num_open == 0
+
+
+async def test_a_failure_before_the_end_is_a_plain_error(start: Start, fake_house: Any):
+    server = await start(fake_house(script=["Hel"], finish=None))
+    reply = await server.chat()
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
+
+
+async def test_joined_deltas_and_held_back_tokens_make_one_text(start: Start, fake_house: Any):
+    script = [ReplyDelta("", (1,)), ReplyDelta("é", (2, 3)), ReplyDelta("😀\u2028\n", (4,))]
+    server = await start(fake_house(script=script))
+    assert (await server.chat()).json()["choices"][0]["message"]["content"] == "é😀\u2028\n"

@@ -1,0 +1,93 @@
+"""OpenAI's own client, which most users bring, against the server."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import httpx
+import openai
+import pytest
+import trio
+
+from memra.errors import BusyError, EngineFaultError, UnknownModelError
+
+Start = Callable[..., Awaitable[Any]]
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+async def with_client(server: Any, work: Callable[[openai.OpenAI], Any]) -> Any:
+    def run() -> Any:
+        http = httpx.Client(trust_env=False)
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="key", max_retries=0, http_client=http) as client:
+            return work(client)
+
+    return await trio.to_thread.run_sync(run)
+
+
+async def test_it_reads_a_whole_answer(start: Start):
+    server = await start()
+    chat = await with_client(server, lambda client: client.chat.completions.create(model="fake", messages=MESSAGES))
+    assert (chat.choices[0].message.content, chat.choices[0].finish_reason) == ("Hello", "stop")
+    assert (chat.usage.total_tokens, chat.usage.prompt_tokens_details.cached_tokens) == (5, 1)
+    assert server.house.requests[0].api_key == "key"
+
+
+async def test_it_reads_a_stream(start: Start):
+    def read(client: openai.OpenAI) -> list[Any]:
+        options = {"include_usage": True}
+        return list(
+            client.chat.completions.create(model="fake", messages=MESSAGES, stream=True, stream_options=options)
+        )
+
+    *chunks, usage = await with_client(await start(), read)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello"
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert (usage.choices, usage.usage.total_tokens) == ([], 5)
+
+
+async def test_it_reads_completions_whole_and_streamed(start: Start):
+    server = await start()
+    create = partial(with_client, server)
+    whole = await create(lambda client: client.completions.create(model="fake", prompt="hi"))
+    assert whole.choices[0].text == "Hello"
+    parts = await create(lambda client: list(client.completions.create(model="fake", prompt="hi", stream=True)))
+    assert "".join(part.choices[0].text for part in parts) == "Hello"
+
+
+async def test_it_lists_the_models(start: Start):
+    models = await with_client(await start(), lambda client: list(client.models.list()))
+    assert [model.id for model in models] == ["fake", "org/other"]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        (UnknownModelError("No such model.", param="model"), openai.BadRequestError),
+        (BusyError("Full."), openai.RateLimitError),
+        (EngineFaultError("Failed."), openai.InternalServerError),
+    ],
+)
+async def test_it_raises_its_own_kinds_of_error(
+    start: Start, fake_house: Any, refusal: Exception, kind: type[openai.APIStatusError]
+):
+    server = await start(fake_house(refusal=refusal))
+
+    def create(client: openai.OpenAI) -> openai.APIStatusError:
+        with pytest.raises(kind) as caught:
+            client.chat.completions.create(model="fake", messages=MESSAGES)
+        return caught.value
+
+    error = await with_client(server, create)
+    assert error.request_id == server.house.requests[0].request_id
+    assert refusal.message in str(error)
+
+
+async def test_it_raises_for_a_failure_in_a_stream(start: Start, fake_house: Any):
+    server = await start(fake_house(script=["Hel", EngineFaultError("The engine failed.")]))
+
+    def create(client: openai.OpenAI) -> str:
+        with pytest.raises(openai.APIError) as caught:
+            list(client.chat.completions.create(model="fake", messages=MESSAGES, stream=True))
+        return str(caught.value)
+
+    assert "The engine failed." in await with_client(server, create)
