@@ -1,0 +1,1 @@
+"""Files to weights: GGUF, safetensors, hub and package sources. Nothing is run here."""

@@ -1,0 +1,103 @@
+"""GGUF files opened: one file, or all shards of a split one, become a `Checkpoint`.
+
+Called by whoever loads a model. Knows how files, shards and mappings relate; `gguf_header` knows the layout, and
+`gguf_vocabulary` the tokenizer's keys. Refuses to know what a tensor is for.
+"""
+
+import mmap
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from memra.errors import CorruptFileError, SourceError
+from memra.loading.checkpoint import Checkpoint, StoredTensor
+from memra.loading.gguf_header import read_header
+from memra.loading.gguf_vocabulary import read_vocabulary
+
+__all__ = ["open_gguf", "read_vocabulary"]
+
+_SHARD_NAME = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
+
+
+def open_gguf(path: Path) -> Checkpoint:
+    """Open a GGUF file, or a split one by its first shard.
+
+    Raises:
+        SourceError: the file, or a shard, is not there or cannot be read.
+        CorruptFileError: the file is no GGUF, ends early or contradicts itself.
+        UnsupportedModelError: it is sound but holds something unknown.
+    """
+    first = _map_file(path)
+    metadata = first.metadata
+    _check_identity(path, metadata)
+    tensors = dict(first.tensors)
+    size_bytes = first.size_bytes
+    for shard_path in _further_shards(path, metadata):
+        shard = _map_file(shard_path)
+        if repeated := tensors.keys() & shard.tensors.keys():
+            raise CorruptFileError(
+                f"{shard_path}: repeats the tensor {min(repeated)!r} of another shard: fetch all again"
+            )
+        tensors.update(shard.tensors)
+        size_bytes += shard.size_bytes
+    expected = metadata.get("split.tensors.count", len(tensors))
+    if expected != len(tensors):
+        raise CorruptFileError(f"{path}: promises {expected} tensors, its shards hold {len(tensors)}: fetch all again")
+    vocabulary = read_vocabulary(metadata, path=path)
+    return Checkpoint(path, metadata=metadata, vocabulary=vocabulary, tensors=tensors, size_bytes=size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _MappedFile:
+    metadata: dict[str, object]
+    tensors: dict[str, StoredTensor]
+    size_bytes: int
+
+
+def _map_file(path: Path) -> _MappedFile:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if size == 0:
+                raise CorruptFileError(f"{path}: is empty: fetch it again")
+            buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    header = read_header(buffer, path)
+    whole = np.frombuffer(buffer, dtype=np.uint8)
+    tensors = {
+        entry.name: StoredTensor(
+            entry.name, entry.shape, entry.quant_type, whole[entry.start : entry.start + entry.num_bytes]
+        )
+        for entry in header.tensors
+    }
+    return _MappedFile(header.metadata, tensors, size)
+
+
+def _check_identity(path: Path, metadata: dict[str, object]) -> None:
+    split_number = metadata.get("split.no", 0)
+    if split_number != 0:
+        raise SourceError(f"{path}: is shard number {split_number} of a split model: name the first shard instead")
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str) or not architecture:
+        raise CorruptFileError(f"{path}: names no architecture: fetch or convert the model again")
+    context = metadata.get(f"{architecture}.context_length")
+    if type(context) is not int or context < 1:
+        raise CorruptFileError(
+            f"{path}: {architecture}.context_length is {context!r}, not a positive number: convert the model again"
+        )
+
+
+def _further_shards(path: Path, metadata: dict[str, object]) -> list[Path]:
+    count = metadata.get("split.count", 1)
+    if not isinstance(count, int) or count <= 1:
+        return []
+    match = _SHARD_NAME.fullmatch(path.name)
+    if match is None or int(match["count"]) != count:
+        raise CorruptFileError(
+            f"{path}: is the first of {count} shards, but is not named ...-00001-of-{count:05d}.gguf: "
+            "keep the names that the shards were published under"
+        )
+    return [path.with_name(f"{match['stem']}-{number:05d}-of-{count:05d}.gguf") for number in range(2, count + 1)]

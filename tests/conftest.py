@@ -1,0 +1,37 @@
+"""Fixtures that the whole suite shares."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import assets
+
+
+def _asset(fetch: Callable[[], Path]) -> Path:
+    return assets.available(fetch, otherwise=pytest.fail if assets.must_be_available() else pytest.skip)
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    return _asset(assets.smollm2)
+
+
+@pytest.fixture(scope="session")
+def qwen_path() -> Path:
+    return _asset(assets.qwen)
+
+
+@pytest.fixture(scope="session")
+def gemma_path() -> Path:
+    return _asset(assets.gemma)
+
+
+@pytest.fixture(scope="session")
+def minilm_directory() -> Path:
+    return _asset(assets.minilm_directory)
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_models_dir() -> Path:
+    return _asset(assets.llama_cpp_models_dir)

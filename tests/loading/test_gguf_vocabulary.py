@@ -1,0 +1,84 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from memra.errors import CorruptFileError
+from memra.loading.gguf_vocabulary import read_vocabulary
+from memra.messages.vocabulary import TokenizerKind, Vocabulary
+
+PATH = Path("model.gguf")
+MINIMAL = {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ("<unk>", "<s>", "</s>", "a")}
+
+
+def _read(**changes: object) -> Vocabulary:
+    return read_vocabulary({**MINIMAL, **{f"tokenizer.ggml.{key}": value for key, value in changes.items()}}, path=PATH)
+
+
+def test_a_minimal_vocabulary_has_defaults():
+    vocabulary = _read()
+    assert vocabulary.kind is TokenizerKind.SENTENCEPIECE_BPE
+    assert vocabulary.pre == "default"
+    assert vocabulary.scores == vocabulary.token_types == vocabulary.merges == ()
+    assert vocabulary.bos_id is vocabulary.add_bos is vocabulary.chat_template is None
+
+
+def test_every_key_reaches_its_field():
+    template = {"tokenizer.chat_template": "{{ messages }}"}
+    keys = {
+        "pre": "llama-bpe",
+        "merges": ("a b",),
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "eot_token_id": 3,
+        "unknown_token_id": 0,
+        "padding_token_id": 0,
+        "seperator_token_id": 2,
+        "mask_token_id": 3,
+        "cls_token_id": 1,
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "add_space_prefix": False,
+        "remove_extra_whitespaces": True,
+        "precompiled_charsmap": (-1, 0, 127),
+    }
+    metadata = {**MINIMAL, **template, **{f"tokenizer.ggml.{key}": value for key, value in keys.items()}}
+    vocabulary = read_vocabulary(metadata, path=PATH)
+    assert vocabulary.pre == "llama-bpe"
+    assert vocabulary.merges == ("a b",)
+    assert (vocabulary.bos_id, vocabulary.eos_id, vocabulary.eot_id, vocabulary.unknown_id) == (1, 2, 3, 0)
+    assert (vocabulary.padding_id, vocabulary.separator_id, vocabulary.mask_id, vocabulary.cls_id) == (0, 2, 3, 1)
+    assert (vocabulary.add_bos, vocabulary.add_eos) == (True, False)
+    assert (vocabulary.add_space_prefix, vocabulary.remove_extra_whitespaces) == (False, True)
+    assert vocabulary.precompiled_charsmap == b"\xff\x00\x7f"
+    assert vocabulary.chat_template == "{{ messages }}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"tokens": ()}, "no tokens"),
+        ({"tokens": (1, 2)}, "'tokens'"),
+        ({"tokens": "abc"}, "'tokens'"),
+        ({"scores": (0.0,)}, "'scores' has 1 entries for 4 tokens"),
+        ({"scores": (1, 2, 3, 4)}, "'scores'"),
+        ({"token_type": (1, 1, 1)}, "'token_type' has 3"),
+        ({"merges": (1,)}, "'merges'"),
+        ({"bos_token_id": "one"}, "'bos_token_id'"),
+        ({"add_bos_token": 1}, "'add_bos_token'"),
+        ({"model": 3}, "'model'"),
+        ({"model": None}, "no tokenizer"),
+    ],
+)
+def test_a_key_of_the_wrong_type_or_length_is_named(changes, named):
+    with pytest.raises(CorruptFileError, match=named) as caught:
+        _read(**changes)
+    assert "model.gguf" in caught.value.message
+
+
+@pytest.mark.parametrize("token_id", [4, 0xFFFFFFFF, -1])
+def test_a_special_id_outside_the_vocabulary_is_dropped_with_a_warning(caplog, token_id):
+    with caplog.at_level(logging.WARNING):
+        vocabulary = _read(padding_token_id=token_id)
+    assert vocabulary.padding_id is None
+    assert "padding_token_id" in caplog.text
