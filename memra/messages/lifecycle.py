@@ -45,11 +45,49 @@ class BeginDrain:
 
 
 @dataclass(frozen=True, slots=True)
+class EndDrain:
+    """Cut the drain short: what still runs is ended now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseNewWork:
+    """Tell admission that the server is on its way down.
+
+    Attributes:
+        deadline: when the drain ends, on the loop's clock; refusals say how long that is.
+    """
+
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """The worker has its weights and takes prompts.
+
+    Attributes:
+        generation: 0 for the first worker, +1 for each restart.
+    """
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerDied:
     """The worker's thread ended by a failure.
 
     Attributes:
         detail: the cause, for the log and the health page.
+        generation: which worker it was.
+        was_loaded: false when it failed before it had its weights.
     """
 
     detail: str
+    generation: int = 0
+    was_loaded: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWorker:
+    """Lifecycle's reminder to itself that the pause before a restart is over."""
+
+    generation: int

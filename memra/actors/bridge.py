@@ -1,0 +1,71 @@
+"""The bridge: the house as the front door sees it, spoken over the mailboxes.
+
+It implements `memra.actors.contract.House` and holds no state of its own: every request walks by itself, health comes
+from lifecycle, counters from the worker. Called by HTTP in the trio thread.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from memra.actors.base import Ref, ask
+from memra.actors.contract import Reply
+from memra.actors.metrics import public_metrics
+from memra.actors.pulse import WorkerPulse
+from memra.actors.request_walk import RequestWalk, Stations
+from memra.messages.generation import GenerationRequest
+from memra.messages.lifecycle import HealthReported, ReportHealth
+from memra.types import ModelName
+
+_REPORT_WITHIN_S = 0.5
+"""How long the counters wait for a busy worker; a scraper gives up after seconds, and the last known ones serve."""
+
+
+class ActorHouse:
+    """The running server."""
+
+    def __init__(
+        self, stations: Stations, *, models: tuple[ModelName, ...], lifecycle: Ref, pulse: WorkerPulse
+    ) -> None:
+        """Take the addresses.
+
+        Args:
+            stations: where requests pass.
+            models: names that are served, in configured order.
+            lifecycle: knows the health.
+            pulse: tells how often the worker was restarted.
+        """
+        self._stations = stations
+        self._models = models
+        self._lifecycle = lifecycle
+        self._pulse = pulse
+
+    @property
+    def models(self) -> tuple[ModelName, ...]:
+        """The names that are served, in configured order."""
+        return self._models
+
+    @asynccontextmanager
+    async def open_reply(self, request: GenerationRequest) -> AsyncIterator[Reply]:
+        """Admit, render and submit a request; leaving the context early frees everything that it holds.
+
+        Leaving waits for nobody, so a cancelled task frees its row at the worker's next step.
+
+        Raises:
+            RequestError: the request is refused; nothing is held then.
+        """
+        walk = RequestWalk(request, self._stations)
+        try:
+            yield await walk.enter()
+        finally:
+            walk.leave()
+
+    async def report_health(self) -> HealthReported:
+        """Return the state that the probes show; answers at once, also when the worker hangs."""
+        health: HealthReported = await ask(self._lifecycle, ReportHealth())
+        return health
+
+    async def report_metrics(self) -> Mapping[str, Any]:
+        """Return the counters under their public names; the last known ones when the worker is too busy to answer."""
+        report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
+        return public_metrics(report, num_respawns=self._pulse.generation)

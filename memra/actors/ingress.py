@@ -1,0 +1,62 @@
+"""Ingress: opens and closes the answers of requests; the first and the last station of each.
+
+It accepts `OpenReply` (asked; answered with a `ReplyStream`), `CloseReply` and `CutReplies` (told). It sends nothing:
+the worker's events come to the same table straight from the loop, one call a step, without a mailbox in between. A
+request id that is in use is the asker's error; ingress itself has nothing to fail at.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from memra.actors.base import ActorSystem, UnknownMessageError
+from memra.actors.replies import ReplyStream, ReplyTable
+from memra.actors.trio_actor import TrioActor
+from memra.errors import DrainingError
+from memra.types import RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReply:
+    """Ask for the stream of a new request."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReply:
+    """The request is over; unknown ids are ignored."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class CutReplies:
+    """End every open answer with a `DrainingError`.
+
+    Attributes:
+        message: for the clients.
+    """
+
+    message: str
+
+
+class Ingress(TrioActor):
+    """See the module."""
+
+    def __init__(self, system: ActorSystem, *, replies: ReplyTable) -> None:
+        """Take the table that the worker's events are delivered to."""
+        super().__init__(system)
+        self._replies = replies
+
+    def handle(self, message: Any) -> ReplyStream | None:
+        """Handle one message; see the module for those accepted."""
+        match message:
+            case OpenReply(request_id):
+                return self._replies.open(request_id)
+            case CloseReply(request_id):
+                self._replies.close(request_id)
+            case CutReplies(text):
+                self._replies.cut_all(DrainingError(text))
+            case _:
+                raise UnknownMessageError(self, message)
+        return None

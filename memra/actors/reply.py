@@ -1,0 +1,198 @@
+"""One answer while it is generated: the worker's events become the parts that the front door is told.
+
+Used by the request's own task, which is the only one that waits here. Tokens become text with the request's own reader;
+a stop string that it finds ends the answer, and the worker is told. Knows nothing of admission or HTTP.
+"""
+
+import logging
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Self
+
+from memra.actors.replies import Arrival, ReplyStream
+from memra.errors import EngineFaultError, OverloadedError, RequestError
+from memra.gate.context_budget import TokenBudget
+from memra.messages.admission import RequestAdmitted
+from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
+from memra.messages.prompt import PromptRendered
+from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
+from memra.types import StopCause, TokenId
+
+log = logging.getLogger(__name__)
+
+_RETRY_OVERLOADED_S = 5.0
+"""A worker that ran out of memory or is reloading needs seconds, not moments."""
+
+
+@dataclass(slots=True)
+class StageTimes:
+    """When a request passed from stage to stage, on the clock of `time.monotonic_ns()`; None until it did."""
+
+    admitted_ns: int
+    submitted_ns: int | None = None
+    started_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+
+
+class WorkerReply:
+    """The parts of one answer, in order; iterate once."""
+
+    def __init__(
+        self,
+        stream: ReplyStream,
+        rendered: PromptRendered,
+        *,
+        admitted: RequestAdmitted,
+        budget: TokenBudget,
+        times: StageTimes,
+    ) -> None:
+        """Take what is known of the request.
+
+        Args:
+            stream: where the worker's events arrive.
+            rendered: the prompt, and the reader of this answer.
+            admitted: the slot that is held.
+            budget: tells whether the context or the client bounds the answer.
+            times: written here from the start of the prompt on.
+        """
+        self._stream = stream
+        self._prompt = rendered
+        self._admitted = admitted
+        self._budget = budget
+        self._times = times
+        self._parts: deque[ReplyPart] = deque()
+        self._text: list[str] = []
+        self._token_ids: list[TokenId] = []
+        self._num_generated = 0
+        self._num_cached = 0
+        self._stop: StopCause | None = None
+        self._error: RequestError | None = None
+        self._is_worker_done = False
+
+    @property
+    def admitted(self) -> RequestAdmitted:
+        """The slot that this answer holds."""
+        return self._admitted
+
+    @property
+    def stop(self) -> StopCause | None:
+        """Why the answer ended; None while it has not, and when it failed."""
+        return self._stop
+
+    @property
+    def error(self) -> RequestError | None:
+        """Why the answer failed, or None."""
+        return self._error
+
+    @property
+    def is_worker_done(self) -> bool:
+        """Whether the worker has let go of the request, so that nothing is left to abort."""
+        return self._is_worker_done
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was spent so far; None while the worker has not taken the prompt."""
+        times = self._times
+        if times.started_ns is None:
+            return None
+        return Usage(
+            prompt_tokens=len(self._prompt.prompt_ids),
+            completion_tokens=self._num_generated,
+            cached_tokens=self._num_cached,
+            elapsed_s=((times.last_token_ns or time.monotonic_ns()) - times.admitted_ns) / 1e9,
+        )
+
+    def __aiter__(self) -> Self:
+        """Iterate over the parts."""
+        return self
+
+    async def __anext__(self) -> ReplyPart:
+        """Return the next part; waits for the worker.
+
+        Raises:
+            RequestError: the answer cannot go on.
+            StopAsyncIteration: it is complete.
+        """
+        while not self._parts:
+            if self._error is not None:
+                raise self._error
+            if self._stop is not None:
+                raise StopAsyncIteration
+            try:
+                arrivals = await self._stream.take()
+            except RequestError as error:
+                self._error = error
+                raise
+            self._digest(arrivals)
+        return self._parts.popleft()
+
+    def _digest(self, arrivals: list[Arrival]) -> None:
+        """Turn everything that has arrived into as few parts as possible."""
+        for arrival in arrivals:
+            match arrival.event:
+                case PromptStarted(num_cached_tokens=num_cached_tokens):
+                    self._start(num_cached_tokens, arrival.at_ns)
+                case TokensGenerated():
+                    self._read(arrival.event, arrival.at_ns)
+                case RequestFailed():
+                    self._fail(arrival.event)
+            if self._stop is not None or self._error is not None:
+                break
+        if self._text or self._token_ids:
+            self._parts.append(ReplyDelta("".join(self._text), tuple(self._token_ids)))
+            self._text, self._token_ids = [], []
+        usage = self.usage
+        if self._stop is not None and usage is not None:
+            self._parts.append(ReplyFinished(self._stop, usage))
+
+    def _start(self, num_cached_tokens: int, at_ns: int) -> None:
+        # A sequence that was preempted starts again, but the client is told once.
+        if self._times.started_ns is None:
+            self._times.started_ns = max(at_ns, self._times.submitted_ns or at_ns)
+            self._num_cached = num_cached_tokens
+            self._parts.append(ReplyStarted(len(self._prompt.prompt_ids), num_cached_tokens))
+
+    def _read(self, event: TokensGenerated, at_ns: int) -> None:
+        self._start(0, at_ns)
+        times = self._times
+        if event.token_ids and times.first_token_ns is None:
+            times.first_token_ns = at_ns
+        times.last_token_ns = at_ns
+        self._is_worker_done = event.stop is not None
+        reader = self._prompt.reader
+        # One by one, so that the count and the ids end with the very token that completed a stop string.
+        for token_id in event.token_ids:
+            text = reader.read((token_id,))
+            self._num_generated += 1
+            self._token_ids.append(token_id)
+            if text:
+                self._text.append(text)
+            if reader.is_stopped:
+                self._stop = StopCause.STOP_STRING
+                return
+        self._num_generated = event.num_generated
+        if event.stop is not None:
+            self._finish(event.stop)
+
+    def _finish(self, stop: StopCause) -> None:
+        held_back = self._prompt.reader.finish()
+        if held_back:
+            self._text.append(held_back)
+        if self._prompt.reader.is_stopped:
+            self._stop = StopCause.STOP_STRING
+            return
+        is_cut_by_context = stop is StopCause.MAX_TOKENS and self._budget.is_context_bound
+        self._stop = StopCause.CONTEXT_FULL if is_cut_by_context else stop
+
+    def _fail(self, event: RequestFailed) -> None:
+        log.error("request %s failed in the worker: %s", event.request_id, event.detail)
+        self._is_worker_done = True
+        if event.overloaded:
+            self._error = OverloadedError(
+                "The model worker ran out of memory or was restarted; try again shortly.",
+                retry_after_s=_RETRY_OVERLOADED_S,
+            )
+        else:
+            self._error = EngineFaultError("The engine failed on this request; the server's log says more.")

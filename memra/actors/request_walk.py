@@ -1,0 +1,198 @@
+"""The way of one request through the house: ingress, admission, templating, worker, and back out.
+
+One object per request, used by the request's own task. `enter` waits at each station in turn; `leave` waits for nobody,
+so it is safe at any moment, cancellation included, and gives back whatever was taken so far. Called by the bridge.
+"""
+
+import time
+from dataclasses import dataclass
+
+from pykka import ActorDeadError
+
+from memra.actors.base import Ref, ask, tell_if_alive
+from memra.actors.ingress import CloseReply, OpenReply
+from memra.actors.replies import ReplyStream
+from memra.actors.reply import StageTimes, WorkerReply
+from memra.actors.worker_link import WorkerLink
+from memra.errors import BusyError, DrainingError, EngineFaultError, RequestError
+from memra.gate.context_budget import TokenBudget, resolve_budget
+from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted
+from memra.messages.generation import ChatPrompt, GenerationRequest
+from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.work import SubmitPrompt
+from memra.telemetry import names
+from memra.telemetry.spans import RequestTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Stations:
+    """Where a request passes.
+
+    Attributes:
+        context_floor_tokens: context of a request that does not say how much it wants.
+    """
+
+    ingress: Ref
+    admission: Ref
+    templating: Ref
+    worker: WorkerLink
+    context_floor_tokens: int
+
+
+class RequestWalk:
+    """One request; `enter` once, then `leave` once, whatever came of it."""
+
+    def __init__(self, request: GenerationRequest, stations: Stations) -> None:
+        """Begin the request's trace."""
+        self._request = request
+        self._stations = stations
+        self._may_hold_stream = False
+        self._may_hold_slot = False
+        self._times: StageTimes | None = None
+        self._reply: WorkerReply | None = None
+        self._error: BaseException | None = None
+        self._trace = RequestTrace(
+            request.traceparent,
+            {
+                names.ATTRIBUTE_REQUEST_ID: request.request_id,
+                names.ATTRIBUTE_MODEL: request.model,
+                names.ATTRIBUTE_LANE: request.lane.value,
+            },
+        )
+
+    async def enter(self) -> WorkerReply:
+        """Walk in until the worker has the prompt in its mailbox.
+
+        Raises:
+            RequestError: the request is refused, by whichever station.
+        """
+        try:
+            return await self._enter()
+        except ActorDeadError:
+            self._error = DrainingError("The server is shutting down.", retry_after_s=1.0)
+            raise self._error from None
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def leave(self) -> None:
+        """Give back the row, the stream and the slot; waits for nobody."""
+        request_id = self._request.request_id
+        reply = self._reply
+        if reply is not None and not reply.is_worker_done:
+            self._stations.worker.abort(request_id)
+        if self._may_hold_stream:
+            tell_if_alive(self._stations.ingress, CloseReply(request_id))
+        if self._may_hold_slot:
+            release = ReleaseSlot(
+                request_id,
+                stop=None if reply is None else reply.stop,
+                usage=None if reply is None else reply.usage,
+                failed=_is_failure_of_ours(self._error if reply is None else reply.error),
+            )
+            tell_if_alive(self._stations.admission, release)
+        self._end_trace()
+
+    async def _enter(self) -> WorkerReply:
+        stream = await self._open_stream()
+        admitted = await self._be_admitted()
+        self._times = StageTimes(admitted_ns=time.monotonic_ns())
+        self._trace.add_attribute(names.ATTRIBUTE_TENANT, admitted.tenant)
+        rendered = await self._render()
+        budget = resolve_budget(
+            len(rendered.prompt_ids),
+            self._request.max_new_tokens,
+            context_tokens=rendered.context_tokens,
+            context_floor_tokens=self._stations.context_floor_tokens,
+            param="messages" if isinstance(self._request.prompt, ChatPrompt) else "prompt",
+        )
+        self._submit(rendered, budget)
+        self._reply = WorkerReply(stream, rendered, admitted=admitted, budget=budget, times=self._times)
+        return self._reply
+
+    async def _open_stream(self) -> ReplyStream:
+        self._may_hold_stream = True
+        try:
+            stream: ReplyStream = await ask(self._stations.ingress, OpenReply(self._request.request_id))
+        except ValueError:
+            self._may_hold_stream = False  # the id is another request's, and so is the stream
+            raise
+        return stream
+
+    async def _be_admitted(self) -> RequestAdmitted:
+        request = self._request
+        message = AdmitRequest(
+            request.request_id,
+            request.model,
+            request.lane,
+            api_key=request.api_key,
+            traceparent=self._trace.traceparent,
+        )
+        self._may_hold_slot = True
+        try:
+            admitted: RequestAdmitted = await ask(self._stations.admission, message)
+        except RequestError:
+            self._may_hold_slot = False
+            raise
+        return admitted
+
+    async def _render(self) -> PromptRendered:
+        request = self._request
+        message = RenderPrompt(
+            request.request_id,
+            request.model,
+            request.prompt,
+            stop_strings=request.stop_strings,
+            traceparent=self._trace.traceparent,
+        )
+        rendered: PromptRendered = await ask(self._stations.templating, message)
+        return rendered
+
+    def _submit(self, rendered: PromptRendered, budget: TokenBudget) -> None:
+        request = self._request
+        if self._times is not None:
+            self._times.submitted_ns = time.monotonic_ns()
+        self._stations.worker.submit(
+            SubmitPrompt(
+                request_id=request.request_id,
+                model=request.model,
+                prompt_ids=rendered.prompt_ids,
+                max_new_tokens=budget.max_new_tokens,
+                sampling=request.sampling,
+                stop_ids=rendered.eos_ids | request.stop_token_ids,
+                eos_ids=rendered.eos_ids,
+                lane=request.lane,
+                traceparent=self._trace.traceparent,
+            )
+        )
+
+    def _end_trace(self) -> None:
+        reply = self._reply
+        if self._times is not None and self._times.submitted_ns is not None:
+            self._record_stages(self._times.submitted_ns, self._times)
+        usage = None if reply is None else reply.usage
+        if usage is not None:
+            self._trace.add_attribute(names.ATTRIBUTE_PROMPT_TOKENS, usage.prompt_tokens)
+            self._trace.add_attribute(names.ATTRIBUTE_COMPLETION_TOKENS, usage.completion_tokens)
+            self._trace.add_attribute(names.ATTRIBUTE_CACHED_TOKENS, usage.cached_tokens)
+        if reply is not None and reply.stop is not None:
+            self._trace.add_attribute(names.ATTRIBUTE_STOP, reply.stop.value)
+        self._trace.end(self._error if reply is None else reply.error)
+
+    def _record_stages(self, submitted_ns: int, times: StageTimes) -> None:
+        """Write down queue, prefill and decode; the last stage that was reached ends now if it did not end itself."""
+        now_ns = time.monotonic_ns()
+        self._trace.record_stage(names.SPAN_QUEUE, start_ns=submitted_ns, end_ns=times.started_ns or now_ns)
+        if times.started_ns is not None:
+            end_ns = times.first_token_ns or times.last_token_ns or now_ns
+            self._trace.record_stage(names.SPAN_PREFILL, start_ns=times.started_ns, end_ns=end_ns)
+        if times.first_token_ns is not None:
+            self._trace.record_stage(
+                names.SPAN_DECODE, start_ns=times.first_token_ns, end_ns=times.last_token_ns or now_ns
+            )
+
+
+def _is_failure_of_ours(error: BaseException | None) -> bool:
+    if isinstance(error, RequestError):
+        return isinstance(error, (BusyError, EngineFaultError))
+    return isinstance(error, Exception)

@@ -1,0 +1,67 @@
+"""Templating: the thread in which prompts become tokens, away from the loop because it may take many milliseconds.
+
+It accepts `RenderPrompt` (asked; answered with `PromptRendered`). A `RequestError` of the renderer goes to the asker as
+it is; any other error becomes an `EngineFaultError`, and the log gets its type and place but not its text, which may
+quote a prompt.
+"""
+
+import logging
+import traceback
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from memra.actors.base import ActorSystem, UnknownMessageError
+from memra.actors.thread_actor import ThreadActor
+from memra.errors import EngineFaultError, RequestError
+from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.telemetry import names
+from memra.telemetry.spans import stage_span
+from memra.types import ModelName
+
+log = logging.getLogger(__name__)
+
+
+class Renderer(Protocol):
+    """One model's way from words to tokens; called from this actor's thread alone."""
+
+    def render(self, message: RenderPrompt, /) -> PromptRendered:
+        """Turn a prompt into token ids, and make the reader of its answer.
+
+        Raises:
+            RequestError: the prompt cannot be rendered, in words for the client.
+        """
+        ...
+
+
+class Templating(ThreadActor):
+    """See the module."""
+
+    def __init__(self, system: ActorSystem, *, renderers: Mapping[ModelName, Renderer]) -> None:
+        """Take one renderer for every model that admission lets through."""
+        super().__init__(system)
+        self._renderers = renderers
+
+    def handle(self, message: Any) -> PromptRendered:
+        """Handle one message; see the module for those accepted."""
+        match message:
+            case RenderPrompt():
+                with stage_span(names.SPAN_RENDER, message.traceparent):
+                    return self._render(message)
+            case _:
+                raise UnknownMessageError(self, message)
+
+    def _render(self, message: RenderPrompt) -> PromptRendered:
+        try:
+            return self._renderers[message.model].render(message)
+        except RequestError:
+            raise
+        except Exception as error:  # noqa: BLE001  (a fault in a template must not end the thread)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            log.error(  # noqa: TRY400  (the text of the error may quote the prompt)
+                "request %s could not be rendered: %s at %s:%s",
+                message.request_id,
+                type(error).__name__,
+                place.filename,
+                place.lineno,
+            )
+            raise EngineFaultError("The prompt could not be turned into tokens; the server's log says more.") from None

@@ -1,0 +1,42 @@
+"""What the worker needs from an engine; `memra.engine` and the tests' fake keep to it.
+
+Every call comes from the worker's thread, and none may wait for anybody.
+"""
+
+from typing import Protocol
+
+from memra.messages.work import StepFinished, SubmitPrompt, WorkReported
+from memra.types import RequestId
+
+
+class WorkerEngine(Protocol):
+    """The engine as its worker sees it."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another step would do anything, retiring aborted sequences included."""
+        ...
+
+    def submit(self, prompt: SubmitPrompt, /) -> None:
+        """Queue a sequence. An error fails this request alone."""
+        ...
+
+    def abort(self, request_id: RequestId, /) -> None:
+        """Retire a sequence at the next step; unknown ids are ignored."""
+        ...
+
+    def step(self) -> StepFinished:
+        """Do one step. An error means that the engine as a whole is lost."""
+        ...
+
+    def report(self) -> WorkReported:
+        """Return the counters."""
+        ...
+
+    def check_integrity(self) -> None:
+        """Compare what is held with who holds it; an error says what does not agree. Called when idle."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; nothing may be called afterwards."""
+        ...

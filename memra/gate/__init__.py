@@ -1,0 +1,1 @@
+"""Who may come in, and how much: slots, lanes, budgets of tokens. Pure policy: nothing here waits."""

@@ -1,0 +1,140 @@
+"""How a worker's events become the parts of an answer, event by event."""
+
+from typing import Any
+
+import pytest
+
+from memra.actors.replies import Arrival, ReplyStream
+from memra.actors.reply import StageTimes, WorkerReply
+from memra.errors import OverloadedError
+from memra.gate.context_budget import TokenBudget
+from memra.messages.admission import RequestAdmitted
+from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted
+from memra.messages.prompt import PromptRendered
+from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
+from memra.types import Lane, RequestId, StopCause
+
+R = RequestId("r")
+
+
+class Desk:
+    """One reply, and a hand that puts events into it."""
+
+    def __init__(self, reader: Any, *, is_context_bound: bool = False) -> None:
+        self._stream = ReplyStream()
+        self.times = StageTimes(admitted_ns=1_000, submitted_ns=2_000)
+        self.reply = WorkerReply(
+            self._stream,
+            PromptRendered((1, 2, 3), frozenset({0}), 100, reader),
+            admitted=RequestAdmitted(R, "default", Lane.JUDGE, 4, 3),
+            budget=TokenBudget(10, is_context_bound),
+            times=self.times,
+        )
+
+    def put(self, *events: Any, at_ns: int = 5_000) -> None:
+        for event in events:
+            self._stream.add(Arrival(event, at_ns))
+
+    async def read(self) -> list[ReplyPart]:
+        return [part async for part in self.reply]
+
+
+def tokens(text: str, total: int, stop: StopCause | None = None) -> TokensGenerated:
+    return TokensGenerated(R, tuple(map(ord, text)), total, stop)
+
+
+async def test_a_stop_string_in_the_middle_of_many_tokens_ends_ids_and_count_with_it(kit: Any):
+    desk = Desk(kit.Reader(("cd",)))
+    desk.put(PromptStarted(R, 1), tokens("abcdefgh", 8, StopCause.MAX_TOKENS))
+    started, delta, finished = await desk.read()
+    assert started == ReplyStarted(3, 1)
+    assert delta == ReplyDelta("ab", tuple(map(ord, "abcd")))
+    assert isinstance(finished, ReplyFinished)
+    assert finished.stop is StopCause.STOP_STRING
+    assert finished.usage.completion_tokens == 4
+    assert desk.reply.is_worker_done
+
+
+async def test_a_stop_string_leaves_the_worker_something_to_abort(kit: Any):
+    desk = Desk(kit.Reader(("b",)))
+    desk.put(PromptStarted(R, 0), tokens("ab", 2), tokens("cd", 4))
+    assert (await desk.read())[-1].stop is StopCause.STOP_STRING  # type: ignore[union-attr]
+    assert not desk.reply.is_worker_done
+
+
+async def test_a_stop_string_that_the_last_characters_complete_still_counts(kit: Any):
+    class LateReader(kit.Reader):
+        def finish(self) -> str:
+            self.is_stopped = True
+            return "!"
+
+    desk = Desk(LateReader(()))
+    desk.put(PromptStarted(R, 0), tokens("a", 1, StopCause.MAX_TOKENS))
+    _, delta, finished = await desk.read()
+    assert delta == ReplyDelta("a!", (ord("a"),))
+    assert finished.stop is StopCause.STOP_STRING  # type: ignore[union-attr]
+
+
+async def test_tokens_inside_a_character_are_told_without_text(kit: Any):
+    desk = Desk(kit.Reader(("xyz",)))
+    desk.put(PromptStarted(R, 0), tokens("a", 1))
+    assert await anext(desk.reply) == ReplyStarted(3, 0)
+    assert await anext(desk.reply) == ReplyDelta("", (ord("a"),))
+    desk.put(tokens("b", 2, StopCause.STOP_TOKEN))
+    assert await anext(desk.reply) == ReplyDelta("ab", (ord("b"),))
+
+
+async def test_an_answer_of_no_tokens_still_starts_and_finishes(kit: Any):
+    desk = Desk(kit.Reader(()))
+    desk.put(TokensGenerated(R, (), 0, StopCause.MAX_TOKENS))
+    started, finished = await desk.read()
+    assert started == ReplyStarted(3, 0)
+    assert finished.usage.completion_tokens == 0  # type: ignore[union-attr]
+
+
+async def test_a_sequence_that_starts_twice_is_announced_once(kit: Any):
+    desk = Desk(kit.Reader(()))
+    desk.put(PromptStarted(R, 2), tokens("a", 1), PromptStarted(R, 3), tokens("b", 2, StopCause.MAX_TOKENS))
+    started, delta, finished = await desk.read()
+    assert started == ReplyStarted(3, 2)
+    assert delta == ReplyDelta("ab", (97, 98))
+    assert finished.usage.cached_tokens == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("is_bound", "stop", "told"),
+    [
+        (True, StopCause.MAX_TOKENS, StopCause.CONTEXT_FULL),
+        (False, StopCause.MAX_TOKENS, StopCause.MAX_TOKENS),
+        (True, StopCause.END_OF_SEQUENCE, StopCause.END_OF_SEQUENCE),
+    ],
+)
+async def test_the_context_is_named_when_it_was_the_bound(kit: Any, is_bound: Any, stop: StopCause, told: StopCause):
+    desk = Desk(kit.Reader(()), is_context_bound=is_bound)
+    desk.put(tokens("a", 1, stop))
+    assert (await desk.read())[-1].stop is told  # type: ignore[union-attr]
+
+
+async def test_what_came_before_a_failure_is_told_first(kit: Any):
+    desk = Desk(kit.Reader(()))
+    desk.put(PromptStarted(R, 0), tokens("ab", 2), RequestFailed(R, "lost", overloaded=True), tokens("c", 3))
+    assert await anext(desk.reply) == ReplyStarted(3, 0)
+    assert await anext(desk.reply) == ReplyDelta("ab", (97, 98))
+    with pytest.raises(OverloadedError):
+        await anext(desk.reply)
+    assert desk.reply.error is not None
+    assert desk.reply.stop is None
+    assert desk.reply.usage is not None
+    assert desk.reply.usage.completion_tokens == 2
+
+
+async def test_the_time_is_counted_from_admission_to_the_last_token(kit: Any):
+    desk = Desk(kit.Reader(()))
+    assert desk.reply.usage is None
+    desk.put(PromptStarted(R, 0), at_ns=1_500)
+    desk.put(tokens("a", 1), at_ns=1_000_001_000)
+    desk.put(tokens("b", 2, StopCause.MAX_TOKENS), at_ns=2_000_001_000)
+    finished = (await desk.read())[-1]
+    assert finished.usage.elapsed_s == 2.0  # type: ignore[union-attr]
+    assert desk.times.started_ns == 2_000, "a step that began before the prompt came does not shorten its wait"
+    assert desk.times.first_token_ns == 1_000_001_000

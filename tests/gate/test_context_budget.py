@@ -1,0 +1,47 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memra.errors import ContextLengthError
+from memra.gate.context_budget import TokenBudget, resolve_budget
+
+CASES = [
+    # prompt, asked, context, floor: budget, bound by the context
+    (100, 50, 4096, 512, 50, False),
+    (100, 4000, 4096, 512, 3996, True),
+    (100, 3996, 4096, 512, 3996, False),
+    (100, None, 4096, 512, 412, True),
+    (496, None, 4096, 512, 16, True),  # sixteen tokens of answer still fit the floor
+    (497, None, 4096, 512, 512, True),  # fifteen do not: the prompt gets the floor on top
+    (4000, None, 4096, 512, 96, True),
+    (4095, 10, 4096, 512, 1, True),
+    (100, 0, 4096, 512, 0, False),
+    (100, None, 200, 512, 100, True),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_budget_follows_prompt_request_and_context(case: tuple[int, int | None, int, int, int, bool]):
+    num_prompt, asked, context, floor, budget, is_bound = case
+    resolved = resolve_budget(num_prompt, asked, context_tokens=context, context_floor_tokens=floor)
+    assert resolved == TokenBudget(budget, is_bound)
+
+
+@pytest.mark.parametrize("asked", [None, 0, 1, 10_000])
+@pytest.mark.parametrize("num_prompt", [4096, 5000])
+def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(num_prompt: int, asked: int | None):
+    with pytest.raises(ContextLengthError, match=rf"{num_prompt} tokens.*holds 4096") as refused:
+        resolve_budget(num_prompt, asked, context_tokens=4096, context_floor_tokens=512, param="messages")
+    assert refused.value.param == "messages"
+
+
+@given(st.integers(0, 300), st.none() | st.integers(0, 300), st.integers(1, 300), st.integers(16, 300))
+def test_prompt_and_answer_always_fit_the_context(num_prompt: int, asked: int | None, context: int, floor: int):
+    try:
+        budget = resolve_budget(num_prompt, asked, context_tokens=context, context_floor_tokens=floor)
+    except ContextLengthError:
+        assert num_prompt >= min(context, floor)
+        return
+    assert budget.max_new_tokens >= 0
+    assert num_prompt + budget.max_new_tokens <= context
+    assert asked is None or budget.max_new_tokens <= asked

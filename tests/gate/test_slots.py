@@ -1,0 +1,77 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memra.errors import BusyError
+from memra.gate.slots import LaneLimit, SlotTable, lane_limits
+from memra.types import Lane, RequestId
+
+
+def test_the_limits_follow_the_settings():
+    limits = lane_limits(max_interactive=2, max_judge=3, max_harvest=0)
+    assert limits == {Lane.INTERACTIVE: LaneLimit(2, 8), Lane.JUDGE: LaneLimit(3), Lane.HARVEST: LaneLimit(0)}
+
+
+@pytest.mark.parametrize("lane", [Lane.JUDGE, Lane.HARVEST])
+def test_a_background_lane_is_refused_at_its_limit(lane: Lane):
+    table = SlotTable(lane_limits(max_judge=2, max_harvest=2))
+    assert table.take(RequestId("a"), lane).remaining == 1
+    assert table.take(RequestId("b"), lane).remaining == 0
+    with pytest.raises(BusyError, match=f"{lane.value} lane is at capacity") as refused:
+        table.take(RequestId("c"), lane)
+    assert refused.value.retry_after_s == 2.0
+    assert table.num_held == 2
+    assert table.release(RequestId("a"))
+    assert table.take(RequestId("c"), lane).limit == 2
+
+
+def test_interactive_requests_queue_beyond_their_limit_but_not_for_ever():
+    table = SlotTable(lane_limits(max_interactive=2))
+    remaining = [table.take(RequestId(str(number)), Lane.INTERACTIVE).remaining for number in range(10)]
+    assert remaining == [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    with pytest.raises(BusyError):
+        table.take(RequestId("one too many"), Lane.INTERACTIVE)
+
+
+def test_lanes_do_not_share_their_slots():
+    table = SlotTable({lane: LaneLimit(1) for lane in Lane})
+    for lane in Lane:
+        table.take(RequestId(lane.value), lane)
+    assert table.num_held == 3
+
+
+def test_a_slot_is_released_once():
+    table = SlotTable(lane_limits())
+    table.take(RequestId("a"), Lane.JUDGE)
+    with pytest.raises(ValueError, match="holds a slot already"):
+        table.take(RequestId("a"), Lane.HARVEST)
+    assert table.release(RequestId("a"))
+    assert not table.release(RequestId("a"))
+    assert not table.release(RequestId("unknown"))
+    table.check_integrity()
+
+
+def test_the_books_are_found_wrong_when_they_are():
+    table = SlotTable(lane_limits())
+    table.take(RequestId("a"), Lane.JUDGE)
+    table._num_held[Lane.JUDGE] = 2
+    with pytest.raises(RuntimeError, match="differ from the holders"):
+        table.check_integrity()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 5), st.sampled_from(Lane))))
+def test_whatever_comes_the_counts_fit_the_holders(steps: list[tuple[bool, int, Lane]]):
+    table = SlotTable({lane: LaneLimit(1, 1) for lane in Lane})
+    held: dict[int, Lane] = {}
+    for is_take, number, lane in steps:
+        if not is_take:
+            assert table.release(RequestId(str(number))) == (held.pop(number, None) is not None)
+        elif number not in held:
+            if list(held.values()).count(lane) == 2:
+                with pytest.raises(BusyError):
+                    table.take(RequestId(str(number)), lane)
+            else:
+                table.take(RequestId(str(number)), lane)
+                held[number] = lane
+        table.check_integrity()
+        assert table.num_held == len(held)
