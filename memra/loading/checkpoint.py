@@ -5,8 +5,9 @@ families and executors do. Nothing is read from the file here until a tensor's `
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self, cast
@@ -82,8 +83,6 @@ class Checkpoint:
         path: the file or directory that was opened.
         architecture: the family, in GGUF's terms (`llama`, `qwen2`, `gemma3`).
         metadata: GGUF keys (`llama.block_count`) to str, bool, int, float, or a tuple of one of these.
-        vocabulary: the tokenizer, in plain values.
-        context_tokens: the longest sequence that the model was trained for.
         size_bytes: of all files that make up the model.
         is_directory: True for a safetensors directory.
     """
@@ -93,19 +92,32 @@ class Checkpoint:
         path: Path,
         *,
         metadata: Mapping[str, object],
-        vocabulary: Vocabulary,
+        read_vocabulary: Callable[[], Vocabulary],
         tensors: Mapping[str, StoredTensor],
         size_bytes: int,
     ) -> None:
-        """Take over what a reader found; `metadata` names the architecture and its context length."""
+        """Take over what a reader found; `metadata` names the architecture.
+
+        The vocabulary is read when it is first asked for: a file of an unknown architecture must be refused for that,
+        not for what its vocabulary lacks.
+        """
         self.path = path
         self.architecture = str(metadata["general.architecture"])
         self.metadata: Mapping[str, object] = MappingProxyType(dict(metadata))
-        self.vocabulary = vocabulary
-        self.context_tokens = cast("int", metadata[f"{self.architecture}.context_length"])
+        self._read_vocabulary = read_vocabulary
         self.size_bytes = size_bytes
         self.is_directory = path.is_dir()
         self._tensors = dict(tensors)
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer, in plain values.
+
+        Raises:
+            CorruptFileError: the vocabulary contradicts itself.
+            UnsupportedModelError: it has a form that memra does not know.
+        """
+        return self._read_vocabulary()
 
     @property
     def tensors(self) -> Mapping[str, StoredTensor]:

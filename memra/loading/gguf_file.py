@@ -7,6 +7,7 @@ Called by whoever loads a model. Knows how files, shards and mappings relate; `g
 import mmap
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -45,8 +46,13 @@ def open_gguf(path: Path) -> Checkpoint:
     expected = metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
         raise CorruptFileError(f"{path}: promises {expected} tensors, its shards hold {len(tensors)}: fetch all again")
-    vocabulary = read_vocabulary(metadata, path=path)
-    return Checkpoint(path, metadata=metadata, vocabulary=vocabulary, tensors=tensors, size_bytes=size_bytes)
+    return Checkpoint(
+        path,
+        metadata=metadata,
+        read_vocabulary=partial(read_vocabulary, metadata, path=path),
+        tensors=tensors,
+        size_bytes=size_bytes,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +89,6 @@ def _check_identity(path: Path, metadata: dict[str, object]) -> None:
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
         raise CorruptFileError(f"{path}: names no architecture: fetch or convert the model again")
-    context = metadata.get(f"{architecture}.context_length")
-    if type(context) is not int or context < 1:
-        raise CorruptFileError(
-            f"{path}: {architecture}.context_length is {context!r}, not a positive number: convert the model again"
-        )
 
 
 def _further_shards(path: Path, metadata: dict[str, object]) -> list[Path]:

@@ -4,6 +4,7 @@ Called by whoever loads a model. Knows which files make up a directory; `hugging
 `tokenizer_files` know what is in them. Refuses to know what a tensor is for.
 """
 
+from functools import partial
 from pathlib import Path
 
 from memra.errors import CorruptFileError, SourceError
@@ -29,13 +30,18 @@ def open_directory(path: Path) -> Checkpoint:
     config = Configuration(read_json(config_path), config_path)
     family = family_of(config)
     metadata = gguf_metadata(config, family)
-    vocabulary = read_tokenizer(path, config.values)
     stored, size_bytes = _map_weights(path)
     tied = config.values.get("tie_word_embeddings", family.ties_embeddings) is True
     tensors = gguf_tensors(stored, family, tied_embeddings=tied, path=path)
     if (scaling := llama3_scaling(config)) is not None:
         tensors["rope_freqs.weight"] = rope_factors(scaling)
-    return Checkpoint(path, metadata=metadata, vocabulary=vocabulary, tensors=tensors, size_bytes=size_bytes)
+    return Checkpoint(
+        path,
+        metadata=metadata,
+        read_vocabulary=partial(read_tokenizer, path, config.values),
+        tensors=tensors,
+        size_bytes=size_bytes,
+    )
 
 
 def _only_gguf(path: Path) -> Path:
