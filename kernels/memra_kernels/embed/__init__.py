@@ -1,0 +1,1 @@
+"""Token embedding: rows of a table."""

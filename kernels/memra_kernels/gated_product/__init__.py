@@ -1,0 +1,1 @@
+"""Gated product of a feed-forward block."""

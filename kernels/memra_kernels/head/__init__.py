@@ -1,0 +1,1 @@
+"""Logits from the last hidden row."""

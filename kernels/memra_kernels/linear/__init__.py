@@ -1,0 +1,1 @@
+"""Matrix product of rows with a weight."""

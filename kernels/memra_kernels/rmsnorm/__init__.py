@@ -1,0 +1,1 @@
+"""Root-mean-square normalisation over groups of a row."""

@@ -1,0 +1,118 @@
+"""Which rows of a step may be computed together: the probes of the torch executor.
+
+Trade: asks the matrix library, at load, for every shape of weight and of attention in a program. Refuses to know steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import torch
+from memra_kernels.attention.reference import attention
+from memra_kernels.linear.reference import linear
+from memra_kernels.linear.tiles import (
+    ATTENTION_PREFERENCES,
+    HEAD_PREFERENCES,
+    LINEAR_PREFERENCES,
+    RowTiles,
+    probe_row_tiles,
+)
+
+from memra.engine.reference_attention import key_block_tokens
+from memra.layers.operators import Attention, Head, Linear
+from memra.layers.program import Program
+
+_SEED = 20240229
+"""Any: probes need values without structure, and the same ones at every start."""
+
+_SPREAD_BITS = 4
+"""Standard deviation of the binary exponents in a probe's row."""
+
+_DISTINCT_ROWS = 256
+"""Rows of a probe's weight that differ; a vocabulary's worth of random numbers would take seconds."""
+
+_BATCHES = ((1, 1), (2, 2), (3, 1), (8, 1))
+"""Numbers of tiles, and of key blocks of which all but the first are unseen."""
+
+
+@torch.inference_mode()
+def probe_weight_tiles(program: Program, weights: Mapping[str, torch.Tensor]) -> dict[str, RowTiles]:
+    """Find the tile heights of every weight that rows are multiplied with, by name.
+
+    Weights of one shape share one probe, which puts values of its own in their place: a library looks at shapes only.
+    """
+    tiles: dict[str, RowTiles] = {}
+    by_shape: dict[tuple[object, ...], RowTiles] = {}
+    for operator in program:
+        if not isinstance(operator, (Linear, Head)):
+            continue
+        weight = weights[operator.weight]
+        key = (weight.shape, type(operator))
+        if key not in by_shape:
+            preferences = HEAD_PREFERENCES if isinstance(operator, Head) else LINEAR_PREFERENCES
+            by_shape[key] = probe_row_tiles(partial(_multiply_copies, *_make_cancelling(weight)), preferences)
+        tiles[operator.weight] = by_shape[key]
+    return tiles
+
+
+def _multiply_copies(row: torch.Tensor, weight: torch.Tensor, height: int) -> torch.Tensor:
+    return linear(row.repeat(height, 1), weight)
+
+
+def _make_cancelling(like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Make a row `[1, K]` and a weight like `like`, `[N, K]`, whose products are zero but for rounding.
+
+    Every term has its negative at a random other place, so what is left is the rounding of one order of summation, and
+    nothing else. Ordinary products would hide the order where the result is rounded to bfloat16. The terms' sizes are
+    spread, as terms of one size add up with hardly any rounding where their factors are bfloat16.
+    """
+    num_rows, num_columns = like.shape
+    order = torch.randperm(num_columns, generator=torch.Generator().manual_seed(_SEED)).to(like.device)
+    first, second = order[: num_columns // 2], order[num_columns // 2 :][: num_columns // 2]
+    row = torch.zeros(1, num_columns, device=like.device)
+    sizes = torch.exp2(_random(like.device, len(first)) * _SPREAD_BITS)
+    row[0, first] = _random(like.device, len(first), seed=_SEED + 1) * sizes
+    row[0, second] = -row[0, first]
+    distinct = _random(like.device, min(num_rows, _DISTINCT_ROWS), num_columns).to(like.dtype)
+    distinct[:, second] = distinct[:, first]
+    weight = torch.empty_like(like)
+    for part in torch.split(weight, _DISTINCT_ROWS):
+        part.copy_(distinct[: len(part)])
+    return row, weight
+
+
+@torch.inference_mode()
+def probe_attention_tiles(operators: Sequence[Attention], device: torch.device, page_tokens: int) -> RowTiles:
+    """Find the tile heights at which all these operators give a query the same bits, in any number of tiles."""
+    kinds = {(op.num_heads, op.num_kv_heads, op.head_dim, op.softcap): op for op in operators}
+    block = key_block_tokens(page_tokens)
+
+    def attend(height: int) -> torch.Tensor:
+        return torch.cat([_attend_equal_rows(operator, height, block, device) for operator in kinds.values()], dim=1)
+
+    return probe_row_tiles(attend, ATTENTION_PREFERENCES)
+
+
+def _attend_equal_rows(operator: Attention, height: int, block: int, device: torch.device) -> torch.Tensor:
+    """Let equal queries attend to equal keys in batches of several sizes; `[rows, H * D]`, equal where bits agree."""
+    query = _random(device, operator.num_heads, operator.head_dim)
+    keys, values = _random(device, 2, 1, 1, block, operator.num_kv_heads, operator.head_dim)
+    outs = []
+    for num_tiles, num_blocks in _BATCHES:
+        visible = torch.zeros(num_tiles, height, num_blocks, block, dtype=torch.bool, device=device)
+        visible[:, :, 0] = True
+        copies = (num_tiles, num_blocks, 1, 1, 1)
+        out = attention(
+            query.repeat(num_tiles, height, 1, 1),
+            keys.repeat(copies),
+            values.repeat(copies),
+            visible,
+            scale=operator.scale,
+            softcap=operator.softcap,
+        )
+        outs.append(out.view(num_tiles * height, -1))
+    return torch.cat(outs)
+
+
+def _random(device: torch.device, *shape: int, seed: int = _SEED) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).to(device)

@@ -1,0 +1,1 @@
+"""One architecture family per file: metadata in, a program out. Nothing is computed here."""

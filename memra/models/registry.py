@@ -1,0 +1,39 @@
+"""Which families there are, by the name that a file gives itself."""
+
+from collections.abc import Callable, Mapping
+
+from memra.errors import UnsupportedModelError
+from memra.layers.program import Program
+from memra.models.gemma3 import build_gemma3
+from memra.models.llama import build_llama
+from memra.models.metadata import Metadata
+from memra.models.qwen2 import build_qwen2
+
+_Shapes = Mapping[str, tuple[int, ...]]
+
+FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
+    "gemma3": build_gemma3,
+    "llama": build_llama,
+    "qwen2": build_qwen2,
+}
+"""Builder of every architecture, by its name in `general.architecture`."""
+
+
+def build_program(architecture: str, metadata: Mapping[str, object], tensor_shapes: _Shapes) -> Program:
+    """Build the program of a model file.
+
+    Args:
+        architecture: the file's `general.architecture`.
+        metadata: the file's key-value pairs under their GGUF names.
+        tensor_shapes: shape of every tensor, outermost first.
+
+    Raises:
+        UnsupportedModelError: the family is unknown, or the file needs something that it does not run.
+        CorruptFileError: a key or tensor is missing, mistyped or of the wrong shape.
+    """
+    build = FAMILIES.get(architecture)
+    if build is None:
+        raise UnsupportedModelError(
+            f"memra does not run the architecture {architecture!r}; it knows {', '.join(sorted(FAMILIES))}."
+        )
+    return build(Metadata(architecture, metadata), tensor_shapes)
