@@ -72,7 +72,7 @@ class Executor(Protocol):
 
     @property
     def backend(self) -> str:
-        """Short name such as `torch-cpu-float32`; part of the fingerprint."""
+        """Short name such as `torch-cuda-bfloat16`; part of the fingerprint."""
         ...
 
     @property

@@ -82,6 +82,10 @@ class _Step:
     logits: torch.Tensor | None = None
 
 
+def _thread_suffix(device: torch.device) -> str:
+    return f"-{torch.get_num_threads()}t" if device.type == "cpu" else ""
+
+
 class ReferenceExecutor:
     """Implements `memra.engine.executor.Executor` in torch.
 
@@ -114,7 +118,7 @@ class ReferenceExecutor:
         self._program = program
         self._page_tokens = page_tokens
         self._num_pages = num_pages
-        self._backend = f"torch-{self._device.type}-{dtype}"
+        self._backend = f"torch-{self._device.type}-{dtype}{_thread_suffix(self._device)}"
         torch_dtype = choose_dtype(dtype)
         self._weights = load_weights(program, tensors, device=self._device, dtype=torch_dtype)
         self._tiles = probe_weight_tiles(program, self._weights)
@@ -138,7 +142,7 @@ class ReferenceExecutor:
 
     @property
     def backend(self) -> str:
-        """`torch-<device>-<dtype>`."""
+        """`torch-<device>-<dtype>`, and on a CPU the number of threads, since it can change a library's order of sums."""
         return self._backend
 
     @property
