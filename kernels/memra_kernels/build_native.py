@@ -1,0 +1,144 @@
+"""Builds the native CPU engine: one shared library that holds every instruction-set variant of the kernels.
+
+Run as `python -m memra_kernels.build_native`. Needs a C++20 compiler (`CXX`, else `c++`) and nothing else. Each
+variant is the same source compiled with its own machine flags; which one runs is decided at run time by cpuid. This
+module knows compilers and files; it loads nothing.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parent
+LIBRARY = _ROOT / "_native" / "libmemra_cpu.so"
+"""Where the library is built and looked for."""
+
+_SHARED = (
+    "runtime/abi.cpp",
+    "runtime/arena.cpp",
+    "runtime/cpu_features.cpp",
+    "runtime/plan.cpp",
+    "runtime/pool.cpp",
+    "quant_layouts/tiles.cpp",
+    "attention/cpu/work_list.cpp",
+    "sampler/cpu/border.cpp",
+    "sampler/cpu/row_passes.cpp",
+    "sampler/cpu/sampler_abi.cpp",
+    "sampler/cpu/token_choice.cpp",
+)
+_VARIANT_SOURCE = "runtime/variant.cpp"
+
+# Contraction of a * b + c would differ from variant to variant and with it the bits. gcc 12 warns about its own
+# AVX-512 headers (GCC bug 105593).
+_FLAGS = ("-std=c++20", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall", "-Wextra")
+_QUIET = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
+
+_AVX2 = ("-DMEMRA_VEC_AVX2", "-mavx2", "-mfma", "-mf16c")
+_AVX512 = ("-DMEMRA_VEC_AVX512", *_AVX2[1:], "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
+_X86_VARIANTS: dict[str, tuple[str, ...]] = {
+    "avx512vnni": _AVX512,
+    "avxvnni": (*_AVX2, "-mavxvnni"),
+    "avx2": _AVX2,
+}
+
+
+class BuildError(RuntimeError):
+    """The compiler is missing or refused the source; the message holds its own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """One call of the compiler.
+
+    Attributes:
+        source: relative to this package.
+        flags: beyond those that all units share.
+        name: of the object file, without a suffix.
+    """
+
+    source: str
+    flags: tuple[str, ...]
+    name: str
+
+
+def source_digest() -> str:
+    """Sixteen hex digits over every C++ file here: a library of another digest is stale."""
+    digest = hashlib.sha256()
+    for path in sorted((*_ROOT.glob("**/*.h"), *_ROOT.glob("**/*.cpp"))):
+        digest.update(path.relative_to(_ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def variant_names() -> tuple[str, ...]:
+    """Names of the variants that this machine's library holds, best first."""
+    is_x86 = platform.machine() in {"x86_64", "AMD64"}
+    return (*(_X86_VARIANTS if is_x86 else ()), "scalar")
+
+
+def _units(sanitizer: tuple[str, ...]) -> list[_Unit]:
+    digest = f'-DMEMRA_SOURCE_DIGEST="{source_digest()}"'
+    variants = [
+        _Unit(
+            _VARIANT_SOURCE, ("-O3", *_QUIET, f"-DMEMRA_VARIANT={name}", *_X86_VARIANTS.get(name, ()), *sanitizer), name
+        )
+        for name in variant_names()
+    ]
+    shared = [_Unit(source, ("-O2", digest, *sanitizer), Path(source).stem) for source in _SHARED]
+    return variants + shared
+
+
+def _compile(compiler: str, unit: _Unit, folder: Path) -> Path:
+    target = folder / f"{unit.name}.o"
+    _call([compiler, *_FLAGS, *unit.flags, "-c", str(_ROOT / unit.source), "-o", str(target)])
+    return target
+
+
+def _call(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
+    if done.returncode:
+        raise BuildError(f"{command[0]} failed:\n{done.stderr[-4000:]}")
+
+
+def build(*, target: Path = LIBRARY, sanitize: str | None = None) -> Path:
+    """Compile and link the library; replaces `target` only when everything succeeded.
+
+    Args:
+        target: path of the library.
+        sanitize: `thread` or `address` for a library to hunt bugs with; None for the real one.
+
+    Raises:
+        BuildError: no compiler, or it failed.
+    """
+    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    if compiler is None:
+        raise BuildError("no C++ compiler found: install g++ 12 or newer, or set CXX")
+    sanitizer = (f"-fsanitize={sanitize}", "-g") if sanitize else ()
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as pool:
+        folder = Path(name)
+        objects = list(pool.map(lambda unit: str(_compile(compiler, unit, folder)), _units(sanitizer)))
+        linked = folder / "linked.so"
+        _call([compiler, "-shared", "-pthread", *sanitizer, *objects, "-o", str(linked)])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staged = target.with_suffix(".new")
+        shutil.copyfile(linked, staged)
+        staged.replace(target)
+    return target
+
+
+def main() -> None:
+    """Build and say where."""
+    try:
+        sys.stdout.write(f"built {build()}\n")
+    except BuildError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,357 @@
+"""Binds the native CPU engine (C++ in this package) to Python with ctypes and numpy.
+
+A `Plan` is one model: weights in tiled layouts, activations, key-value pages and a list of steps; `run` computes one
+batch in a single call that holds no GIL. This module knows the C interface of `runtime/abi.h` and nothing of models;
+`memra.engine.cpu_executor` turns a model's program into a plan. Build the library with
+`python -m memra_kernels.build_native`.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memra_kernels.native_library import (
+    MAX_PARTS,
+    AttentionSpec,
+    LinearSpec,
+    NativeError,
+    NativeUnavailableError,
+    RowSpec,
+    StepSpec,
+    checked,
+    library,
+)
+
+__all__ = [
+    "ACTIVATIONS",
+    "FLOAT_TYPES",
+    "GGML_TYPES",
+    "MAX_HEAD_DIM",
+    "MAX_PARTS",
+    "PAGE_TOKENS",
+    "Batch",
+    "LinearPart",
+    "NativeError",
+    "NativeUnavailableError",
+    "Plan",
+    "RowOp",
+    "ThreadPool",
+    "library",
+    "usable_variants",
+]
+
+PAGE_TOKENS = 64
+"""Tokens of one key-value page: `page_tokens` of `runtime/types.h`."""
+MAX_HEAD_DIM = 512
+"""Largest head: the stack buffer of `attention/cpu/attention.h`."""
+
+GGML_TYPES = {
+    "F32": 0,
+    "F16": 1,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 6,
+    "Q5_1": 7,
+    "Q8_0": 8,
+    "Q2_K": 10,
+    "Q3_K": 11,
+    "Q4_K": 12,
+    "Q5_K": 13,
+    "Q6_K": 14,
+    "IQ4_NL": 20,
+    "IQ4_XS": 23,
+    "BF16": 30,
+    "MXFP4": 39,
+}
+"""Stored types that have a tiled layout, with ggml's numbers (ggml.h)."""
+FLOAT_TYPES = frozenset({"F32", "F16", "BF16"})
+"""Types whose linear kernels read float activations; the others read int8."""
+
+ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
+"""Gate functions by name: `Gate` of `runtime/types.h`."""
+_ROW_KINDS = {"embed": 0, "norm": 1, "add": 2, "quantise": 3, "angles": 4, "rope": 5, "store": 6, "gate": 7}
+
+_SPIN_US = 1000  # workers stay awake between the steps of a running generation, and sleep soon after the last
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOp:
+    """One row-local operation; buffers are ids of `Plan.buffer`.
+
+    Attributes:
+        kind: `embed`, `norm`, `add`, `quantise`, `angles`, `rope`, `store` or `gate`.
+        x: input; for `rope` and `quantise` also the output; for `store` the keys.
+        y: second input; for `rope` the angles, for `store` the values.
+        out: output.
+        weight: of a norm, `[group_width]`.
+        frequencies: radians per position for `angles`, `[half_dims]`.
+        layer: cache layer of `store`.
+        stored_type: name of the embedding table's type; `stored` are its bytes, kept alive by the plan.
+        starts_step: True begins a new step, False continues the chain of the step before on the same row.
+    """
+
+    kind: str
+    x: int = -1
+    y: int = -1
+    out: int = -1
+    weight: NDArray[np.float32] | None = None
+    frequencies: NDArray[np.float64] | None = None
+    group_width: int = 0
+    num_heads: int = 0
+    head_dim: int = 0
+    half_dims: int = 0
+    interleaved: bool = False
+    activation: str = "silu"
+    layer: int = -1
+    scale: float = 1.0
+    eps: float = 0.0
+    stored_type: str = "F32"
+    stored: NDArray[np.uint8] | None = None
+    stored_row_bytes: int = 0
+    starts_step: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPart:
+    """One matrix of a linear step: `out = x @ weight.T + bias`, or added to what `out` holds."""
+
+    weight: int
+    out: int
+    bias: NDArray[np.float32] | None = None
+    add: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Contiguous int32 arrays of one step, as in `memra.engine.executor.RowBatch`; page tables are two-dimensional."""
+
+    token_ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    sequences: NDArray[np.int32]
+    page_tables: NDArray[np.int32]
+    output_rows: NDArray[np.int32]
+
+
+def usable_variants() -> list[str]:
+    """Instruction-set variants that this processor runs, best first; all give the same bits.
+
+    Raises:
+        NativeUnavailableError: as `library`.
+    """
+    names: str = library().memra_variants().decode()
+    return names.split(",")
+
+
+def _address(array: NDArray[np.generic] | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+class ThreadPool:
+    """The engine's threads, shared by the plans of one caller; one plan runs at a time."""
+
+    def __init__(self, num_threads: int) -> None:
+        """Start `num_threads - 1` workers; the caller of `Plan.run` is the last.
+
+        Raises:
+            NativeError: not between 1 and 64, or the system gives no more threads.
+        """
+        self._lib = library()
+        self._handle: int | None = checked(self._lib.memra_pool_new(num_threads, _SPIN_US))
+        self.num_threads = num_threads
+
+    @property
+    def handle(self) -> int:
+        """The native address.
+
+        Raises:
+            NativeError: the pool is closed.
+        """
+        if self._handle is None:
+            raise NativeError("the thread pool is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Stop and join the workers; every plan on this pool must be closed before. May be called twice."""
+        if self._handle is not None:
+            self._lib.memra_pool_free(self._handle)
+            self._handle = None
+
+
+@dataclass(slots=True)
+class _StepArguments:
+    """What one step passes to C; `arrays` keeps the memory alive until the next step."""
+
+    spec: StepSpec = field(default_factory=StepSpec)
+    arrays: Batch | None = None
+
+
+class Plan:
+    """One model's weights, buffers, pages and steps; built once, run by one thread at a time."""
+
+    def __init__(self, pool: ThreadPool, *, variant: str, max_rows: int) -> None:
+        """Start an empty plan.
+
+        Args:
+            pool: outlives the plan.
+            variant: one of `usable_variants()`.
+            max_rows: rows of the largest batch.
+
+        Raises:
+            NativeError: unknown variant, or no memory.
+        """
+        self._lib = library()
+        self._handle: int | None = checked(self._lib.memra_plan_new(pool.handle, variant.encode(), max_rows))
+        self._kept: list[NDArray[np.uint8]] = []
+        self._step = _StepArguments()
+        self._shapes: list[tuple[int, int]] = []
+        self._vocabulary = 0
+        self._logits: NDArray[np.float32] = np.empty((0, 0), np.float32)
+
+    @property
+    def _plan(self) -> int:
+        if self._handle is None:
+            raise NativeError("the plan is closed")
+        return self._handle
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of weights, activations and pages."""
+        return int(self._lib.memra_plan_bytes(self._plan))
+
+    def weight(self, stored: NDArray[np.uint8], *, quant_type: str, rows: int, columns: int) -> int:
+        """Repack a stored matrix into its tiled layout, losslessly; returns its id.
+
+        Raises:
+            NativeError: no layout for the type, sizes that contradict each other, or a NaN or infinite scale.
+        """
+        if quant_type not in GGML_TYPES:
+            raise NativeError(f"type {quant_type} has no tiled layout")
+        data = np.ascontiguousarray(stored)
+        index = self._lib.memra_plan_weight(
+            self._plan, GGML_TYPES[quant_type], _address(data), data.nbytes, rows, columns
+        )
+        self._shapes.append((rows, columns))
+        return checked(index)
+
+    def unpack(self, weight: int) -> NDArray[np.float32]:
+        """Every weight read back from the tiles, `[rows, columns]`: bit for bit what the file says."""
+        out = np.empty(self._shapes[weight], np.float32)
+        checked(self._lib.memra_plan_unpack(self._plan, weight, _address(out)))
+        return out
+
+    def buffer(self, width: int, *, values: bool = True, quants: bool = False) -> int:
+        """An activation `[max_rows, width]` in float32, in int8, or both; returns its id."""
+        return checked(self._lib.memra_plan_buffer(self._plan, width, values, quants))
+
+    def cache(self, *, num_pages: int, layers: Sequence[tuple[int, int]]) -> None:
+        """Make the key-value pages; `layers` are pairs of kv heads and head_dim.
+
+        Raises:
+            NativeError: a head_dim that is no multiple of 16 or above 512, or no memory.
+        """
+        heads = np.array([layer[0] for layer in layers], np.int32)
+        dims = np.array([layer[1] for layer in layers], np.int32)
+        checked(self._lib.memra_plan_cache(self._plan, num_pages, len(layers), _address(heads), _address(dims)))
+
+    def row(self, op: RowOp) -> None:
+        """Add a row-local operation."""
+        weight = None if op.weight is None else np.ascontiguousarray(op.weight, np.float32)
+        frequencies = None if op.frequencies is None else np.ascontiguousarray(op.frequencies, np.float64)
+        if op.stored is not None:
+            self._kept.append(op.stored)
+        spec = RowSpec(
+            kind=_ROW_KINDS[op.kind],
+            x=op.x,
+            y=op.y,
+            out=op.out,
+            weight_length=0 if weight is None else weight.size,
+            group_width=op.group_width,
+            num_heads=op.num_heads,
+            head_dim=op.head_dim,
+            half_dims=op.half_dims,
+            interleaved=op.interleaved,
+            activation=ACTIVATIONS[op.activation],
+            layer=op.layer,
+            stored_type=GGML_TYPES[op.stored_type],
+            starts_step=op.starts_step,
+            scale=op.scale,
+            eps=op.eps,
+            weight=_address(weight),
+            frequencies=_address(frequencies),
+            stored=_address(op.stored),
+            stored_row_bytes=op.stored_row_bytes,
+        )
+        checked(self._lib.memra_plan_row(self._plan, ctypes.byref(spec)))
+
+    def linear(self, x: int, parts: Sequence[LinearPart]) -> None:
+        """Add a step of one to four matrices that read the same `x`."""
+        spec = LinearSpec(x=x, num_parts=len(parts))
+        biases = [None if part.bias is None else np.ascontiguousarray(part.bias, np.float32) for part in parts]
+        for index, (part, bias) in enumerate(zip(parts, biases, strict=True)):
+            spec.weight[index] = part.weight
+            spec.out[index] = part.out
+            spec.add[index] = part.add
+            spec.bias[index] = _address(bias)
+        checked(self._lib.memra_plan_linear(self._plan, ctypes.byref(spec)))
+
+    def gated(self, x: int, *, gate: int, up: int, out: int, activation: str) -> None:
+        """Add `out = activation(x @ gate.T) * (x @ up.T)`; the matrices have a multiple of 32 rows."""
+        checked(self._lib.memra_plan_gated(self._plan, x, gate, up, out, ACTIVATIONS[activation]))
+
+    def attention(  # noqa: PLR0913 - the attributes of the operator
+        self, q: int, *, out: int, layer: int, num_heads: int, scale: float, window: int = 0, softcap: float = 0.0
+    ) -> None:
+        """Add causal attention over the pages; window 0 sees everything, softcap 0 is off."""
+        spec = AttentionSpec(
+            q=q, out=out, layer=layer, num_heads=num_heads, window=window, scale=scale, softcap=softcap
+        )
+        checked(self._lib.memra_plan_attention(self._plan, ctypes.byref(spec)))
+
+    def head(self, x: int, *, weight: int, scale: float = 1.0, softcap: float = 0.0) -> None:
+        """Add the logits of the output rows."""
+        checked(self._lib.memra_plan_head(self._plan, x, weight, scale, softcap))
+        self._vocabulary = self._shapes[weight][0]
+        self._lib.memra_plan_vocabulary(self._plan, self._vocabulary)
+
+    def set_many_rows_from(self, rows: int) -> None:
+        """Rows from which the many-row kernel runs: for measurements and tests of equality; no bit depends on it."""
+        self._lib.memra_plan_many_rows_from(self._plan, rows)
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        """Run all steps on a batch; returns logits `[N, vocabulary]`, valid until the next call.
+
+        Raises:
+            NativeError: an index of the batch is out of range (nothing was written), or the process has forked.
+        """
+        num_outputs, stride = batch.output_rows.size, -(-self._vocabulary // 16) * 16
+        if self._logits.shape[0] < num_outputs or self._logits.shape[1] != stride:
+            self._logits = np.empty((max(num_outputs, 1), stride), np.float32)
+        step = self._step
+        step.arrays, spec = batch, step.spec
+        spec.rows, spec.outputs = batch.token_ids.size, num_outputs
+        spec.num_sequences, spec.pages_per_sequence = batch.page_tables.shape
+        spec.logits_stride, spec.logits = stride, _address(self._logits)
+        spec.token_ids, spec.positions = _address(batch.token_ids), _address(batch.positions)
+        spec.sequences, spec.output_rows = _address(batch.sequences), _address(batch.output_rows)
+        spec.page_tables = _address(batch.page_tables)
+        checked(self._lib.memra_plan_run(self._plan, ctypes.byref(spec)))
+        return self._logits[:num_outputs, : self._vocabulary]
+
+    def page(self, index: int) -> bytes:
+        """A copy of one page: per layer, per kv head, keys `[4][dim][16]` then values `[64][dim]`, float16.
+
+        Raises:
+            NativeError: no such page.
+        """
+        address = checked(self._lib.memra_plan_page(self._plan, index))
+        return ctypes.string_at(address, self._lib.memra_plan_page_bytes(self._plan))
+
+    def close(self) -> None:
+        """Free everything; nothing else may be called afterwards. May be called twice."""
+        if self._handle is not None:
+            self._lib.memra_plan_free(self._handle)
+            self._handle = None
+            self._kept.clear()

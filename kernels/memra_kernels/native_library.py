@@ -1,0 +1,125 @@
+"""Loads the native library and declares its C interface; `memra_kernels.native` makes it pleasant to use.
+
+Mirrors `runtime/abi.h` field by field. Knows ctypes and files, and nothing of what the calls mean.
+"""
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+from memra_kernels import build_native
+
+MAX_PARTS = 4
+"""Matrices of one linear step: `max_parts` of `runtime/types.h`."""
+
+
+class NativeUnavailableError(RuntimeError):
+    """The library is missing, stale, or does not load; the message says what to do."""
+
+
+class NativeError(RuntimeError):
+    """The native engine refused a call, in its own words."""
+
+
+class RowSpec(ctypes.Structure):
+    """Mirrors `RowSpec` of `runtime/abi.h`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("kind", "x", "y", "out", "weight_length", "group_width", "num_heads")),
+        *((name, ctypes.c_int32) for name in ("head_dim", "half_dims", "interleaved", "activation", "layer")),
+        *((name, ctypes.c_int32) for name in ("stored_type", "starts_step")),
+        *((name, ctypes.c_float) for name in ("scale", "eps")),
+        *((name, ctypes.c_void_p) for name in ("weight", "frequencies", "stored")),
+        ("stored_row_bytes", ctypes.c_size_t),
+    )
+
+
+class LinearSpec(ctypes.Structure):
+    """Mirrors `LinearSpec`."""
+
+    _fields_ = (
+        ("x", ctypes.c_int32),
+        ("num_parts", ctypes.c_int32),
+        *((name, ctypes.c_int32 * MAX_PARTS) for name in ("weight", "out", "add")),
+        ("bias", ctypes.c_void_p * MAX_PARTS),
+    )
+
+
+class AttentionSpec(ctypes.Structure):
+    """Mirrors `AttentionSpec`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("q", "out", "layer", "num_heads", "window")),
+        *((name, ctypes.c_float) for name in ("scale", "softcap")),
+    )
+
+
+class StepSpec(ctypes.Structure):
+    """Mirrors `StepSpec`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("rows", "outputs", "num_sequences", "pages_per_sequence")),
+        ("logits_stride", ctypes.c_int32),
+        *((name, ctypes.c_void_p) for name in ("token_ids", "positions", "sequences", "output_rows", "page_tables")),
+        ("logits", ctypes.c_void_p),
+    )
+
+
+_HANDLE, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
+_SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
+    "memra_error": (ctypes.c_char_p, ()),
+    "memra_source_digest": (ctypes.c_char_p, ()),
+    "memra_variants": (ctypes.c_char_p, ()),
+    "memra_pool_new": (_HANDLE, (_INT, _INT)),
+    "memra_pool_free": (None, (_HANDLE,)),
+    "memra_plan_new": (_HANDLE, (_HANDLE, ctypes.c_char_p, _INT)),
+    "memra_plan_free": (None, (_HANDLE,)),
+    "memra_plan_weight": (_INT, (_HANDLE, _INT, _HANDLE, ctypes.c_size_t, _INT, _INT)),
+    "memra_plan_unpack": (_INT, (_HANDLE, _INT, _HANDLE)),
+    "memra_plan_buffer": (_INT, (_HANDLE, _INT, _INT, _INT)),
+    "memra_plan_cache": (_INT, (_HANDLE, _INT, _INT, _HANDLE, _HANDLE)),
+    "memra_plan_row": (_INT, (_HANDLE, _HANDLE)),
+    "memra_plan_linear": (_INT, (_HANDLE, _HANDLE)),
+    "memra_plan_gated": (_INT, (_HANDLE, _INT, _INT, _INT, _INT, _INT)),
+    "memra_plan_attention": (_INT, (_HANDLE, _HANDLE)),
+    "memra_plan_head": (_INT, (_HANDLE, _INT, _INT, _FLOAT, _FLOAT)),
+    "memra_plan_vocabulary": (None, (_HANDLE, _INT)),
+    "memra_plan_many_rows_from": (None, (_HANDLE, _INT)),
+    "memra_plan_run": (_INT, (_HANDLE, _HANDLE)),
+    "memra_plan_page_bytes": (ctypes.c_size_t, (_HANDLE,)),
+    "memra_plan_bytes": (ctypes.c_size_t, (_HANDLE,)),
+    "memra_plan_page": (_HANDLE, (_HANDLE, _INT)),
+}
+
+
+@cache
+def library(path: Path = build_native.LIBRARY) -> ctypes.CDLL:
+    """The loaded library; its calls run without the GIL.
+
+    Raises:
+        NativeUnavailableError: not built, not loadable, or built from other sources.
+    """
+    remedy = "build it with `python -m memra_kernels.build_native`"
+    if not path.exists():
+        raise NativeUnavailableError(f"the native CPU engine is not built: {remedy}")
+    try:
+        lib = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NativeUnavailableError(f"the native CPU engine does not load ({error}): {remedy}") from error
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    if lib.memra_source_digest().decode() != build_native.source_digest():
+        raise NativeUnavailableError(f"the native CPU engine was built from other sources: {remedy}")
+    return lib
+
+
+def checked(result: int | None) -> int:
+    """The result of a call, unless it reports a failure.
+
+    Raises:
+        NativeError: the result is negative or null.
+    """
+    if result is None or result < 0:
+        raise NativeError(library().memra_error().decode())
+    return result

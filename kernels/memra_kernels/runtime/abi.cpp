@@ -1,0 +1,167 @@
+#include "abi.h"
+
+#include <exception>
+#include <stdexcept>
+#include <string>
+
+#include "cpu_features.h"
+#include "plan.h"
+
+using namespace memra;
+
+namespace {
+
+thread_local std::string last_error;
+
+// Runs fn and returns what it returns, or `failure` with the reason kept for memra_error().
+template <class T, class Fn>
+T guarded(T failure, Fn fn) noexcept {
+  try {
+    return fn();
+  } catch (const std::exception& error) {
+    last_error = error.what();
+  } catch (...) {
+    last_error = "an unknown error";
+  }
+  return failure;
+}
+
+const Buffer* optional_buffer(Plan& plan, int id) { return id < 0 ? nullptr : plan.buffer(id); }
+
+RowOp row_op(Plan& plan, const RowSpec& s) {
+  RowOp op{};
+  op.kind = (RowKind)s.kind;
+  op.x = optional_buffer(plan, s.x);
+  op.y = optional_buffer(plan, s.y);
+  op.out = optional_buffer(plan, s.out);
+  if (s.weight) op.weight = plan.keep_floats(s.weight, s.weight_length, (s.weight_length + 15) / 16 * 16);
+  if (s.frequencies) op.frequencies = plan.keep_doubles(s.frequencies, s.half_dims);
+  op.group_width = s.group_width;
+  op.num_heads = s.num_heads;
+  op.head_dim = s.head_dim;
+  op.half_dims = s.half_dims;
+  op.interleaved = s.interleaved != 0;
+  op.activation = (Gate)s.activation;
+  op.scale = s.scale;
+  op.eps = s.eps;
+  if (s.layer >= 0) op.layer = plan.cache_layer(s.layer);
+  op.stored_type = s.stored_type;
+  op.stored = s.stored;
+  op.stored_row_bytes = s.stored_row_bytes;
+  return op;
+}
+
+LinearOp linear_op(Plan& plan, const LinearSpec& s) {
+  LinearOp op{plan.buffer(s.x), s.num_parts, {}};
+  for (int p = 0; p < s.num_parts; p++) {
+    const Weight* w = plan.weight(s.weight[p]);
+    const float* bias = s.bias[p] ? plan.keep_floats(s.bias[p], w->rows, w->tiles * 16) : nullptr;
+    op.parts[p] = {w, bias, plan.buffer(s.out[p]), s.add[p] != 0};
+  }
+  return op;
+}
+
+}  // namespace
+
+MEMRA_API const char* memra_error() { return last_error.c_str(); }
+
+MEMRA_API const char* memra_source_digest() { return MEMRA_SOURCE_DIGEST; }
+
+MEMRA_API const char* memra_variants() {
+  static const std::string names = usable_variants();
+  return names.c_str();
+}
+
+MEMRA_API Pool* memra_pool_new(int threads, int spin_us) {
+  return guarded<Pool*>(nullptr, [&] { return new Pool(threads, spin_us); });
+}
+
+MEMRA_API void memra_pool_free(Pool* pool) { delete pool; }
+
+MEMRA_API Plan* memra_plan_new(Pool* pool, const char* variant, int max_rows) {
+  return guarded<Plan*>(nullptr, [&] {
+    const KernelTable* kernels = find_variant(variant);
+    if (!kernels) throw std::invalid_argument("this processor or this build has no variant " + std::string(variant));
+    return new Plan(*pool, *kernels, max_rows);
+  });
+}
+
+MEMRA_API void memra_plan_free(Plan* plan) { delete plan; }
+
+MEMRA_API int memra_plan_weight(Plan* plan, int ggml_type, const uint8_t* stored, size_t bytes, int rows, int cols) {
+  return guarded(-1, [&] { return plan->add_weight(ggml_type, stored, bytes, rows, cols); });
+}
+
+MEMRA_API int memra_plan_unpack(Plan* plan, int weight, float* out) {
+  return guarded(-1, [&] { return plan->unpack_weight(weight, out), 0; });
+}
+
+MEMRA_API int memra_plan_buffer(Plan* plan, int width, int has_values, int has_quants) {
+  return guarded(-1, [&] { return plan->add_buffer(width, has_values != 0, has_quants != 0); });
+}
+
+MEMRA_API int memra_plan_cache(Plan* plan, int num_pages, int num_layers, const int* kv_heads, const int* head_dims) {
+  return guarded(-1, [&] {
+    std::vector<CacheLayer> layers;
+    for (int i = 0; i < num_layers; i++) layers.push_back({kv_heads[i], head_dims[i], 0});
+    return plan->set_cache(num_pages, layers), 0;
+  });
+}
+
+MEMRA_API int memra_plan_row(Plan* plan, const RowSpec* spec) {
+  return guarded(-1, [&] { return plan->add_row_op(row_op(*plan, *spec), spec->starts_step != 0), 0; });
+}
+
+MEMRA_API int memra_plan_linear(Plan* plan, const LinearSpec* spec) {
+  return guarded(-1, [&] { return plan->add_linear(linear_op(*plan, *spec)), 0; });
+}
+
+MEMRA_API int memra_plan_gated(Plan* plan, int x, int gate, int up, int out, int activation) {
+  return guarded(-1, [&] {
+    return plan->add_gated(
+               {plan->buffer(x), plan->weight(gate), plan->weight(up), plan->buffer(out), (Gate)activation}),
+           0;
+  });
+}
+
+MEMRA_API int memra_plan_attention(Plan* plan, const AttentionSpec* s) {
+  return guarded(-1, [&] {
+    return plan->add_attention({plan->buffer(s->q), plan->buffer(s->out), plan->cache_layer(s->layer), s->num_heads,
+                                s->window, s->scale, s->softcap}),
+           0;
+  });
+}
+
+MEMRA_API int memra_plan_head(Plan* plan, int x, int weight, float scale, float softcap) {
+  return guarded(-1, [&] { return plan->add_head({plan->buffer(x), plan->weight(weight), scale, softcap}), 0; });
+}
+
+MEMRA_API void memra_plan_vocabulary(Plan* plan, int size) { plan->set_vocabulary(size); }
+
+MEMRA_API void memra_plan_many_rows_from(Plan* plan, int rows) { plan->set_many_rows_from(rows); }
+
+MEMRA_API int memra_plan_run(Plan* plan, const StepSpec* s) {
+  return guarded(-1, [&] {
+    Step step{};
+    step.rows = s->rows;
+    step.outputs = s->outputs;
+    step.token_ids = s->token_ids;
+    step.positions = s->positions;
+    step.sequences = s->sequences;
+    step.output_rows = s->output_rows;
+    step.page_tables = s->page_tables;
+    step.num_sequences = s->num_sequences;
+    step.pages_per_sequence = s->pages_per_sequence;
+    step.logits = s->logits;
+    step.logits_stride = (size_t)s->logits_stride;
+    return plan->run(step), 0;
+  });
+}
+
+MEMRA_API size_t memra_plan_page_bytes(Plan* plan) { return plan->page_bytes(); }
+
+MEMRA_API size_t memra_plan_bytes(Plan* plan) { return plan->bytes(); }
+
+MEMRA_API uint8_t* memra_plan_page(Plan* plan, int page) {
+  return guarded<uint8_t*>(nullptr, [&] { return plan->page(page); });
+}

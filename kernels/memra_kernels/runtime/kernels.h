@@ -1,0 +1,37 @@
+// The door between the plan and an instruction-set variant: one table of functions per variant.
+#pragma once
+#include "types.h"
+
+namespace memra {
+
+// Memory that one thread keeps for itself.
+struct ThreadScratch {
+  void* row_pointers;  // one per row of the largest step
+  float* outputs;      // [rows][2][32]: outputs of the many-row kernel, twice for gate and up
+  void* unpacked;      // weights of the many-row kernel
+  float* scores;       // attention: [queries][split_tokens]
+  float* partials;     // attention: see attention/cpu/attention.h
+};
+
+struct KernelTable {
+  const char* name;
+  size_t unpacked_bytes;
+  int many_rows_from;  // rows from which the many-row kernel is the faster one
+  void (*linear)(const LinearOp&, const Step&, int item, bool many, ThreadScratch&);
+  void (*gated)(const GatedOp&, const Step&, int item, bool many, ThreadScratch&);
+  void (*head)(const HeadOp&, const Step&, int item, bool many, ThreadScratch&);
+  void (*row)(const RowOp*, int count, const Step&, int row);
+  void (*attention)(const AttentionOp&, const Step&, const AttentionWork&, float* partials, ThreadScratch&);
+  void (*merge)(const AttentionOp&, const Step&, const AttentionWork&, const float* partials);
+};
+
+#define MEMRA_DECLARE_VARIANT(variant) \
+  namespace variant {                  \
+  extern const KernelTable table;      \
+  }
+MEMRA_DECLARE_VARIANT(scalar)
+MEMRA_DECLARE_VARIANT(avx2)
+MEMRA_DECLARE_VARIANT(avxvnni)
+MEMRA_DECLARE_VARIANT(avx512vnni)
+
+}  // namespace memra

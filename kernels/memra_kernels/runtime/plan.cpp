@@ -1,0 +1,209 @@
+#include "plan.h"
+
+#include <stdexcept>
+
+namespace memra {
+namespace {
+
+constexpr int inline_rows = 2;  // batches up to this size run row steps on the thread that finished the step before
+// Places in JobCounts: rows, outputs, then works and merges of each attention shape.
+constexpr int count_rows = 0, count_outputs = 1, count_works = 2;
+
+int units(const Weight& w, int unit) { return (w.tiles + unit - 1) / unit; }
+
+}  // namespace
+
+Plan::Plan(Pool& pool, const KernelTable& kernels, int max_rows)
+    : pool_(pool), kernels_(kernels), max_rows_(max_rows), many_rows_from_(kernels.many_rows_from) {
+  if (max_rows < 1) throw std::invalid_argument("max_rows must be positive");
+  for (int thread = 0; thread < pool.threads(); thread++) {
+    scratch_.push_back({arena_.take((size_t)max_rows * sizeof(void*)), arena_.take_array<float>((size_t)max_rows * 64),
+                        arena_.take(kernels.unpacked_bytes), arena_.take_array<float>(max_queries * split_tokens),
+                        arena_.take_array<float>((size_t)max_queries * 2 * partial_floats(512))});
+  }
+}
+
+Plan::~Plan() { pool_.quiesce(); }
+
+int Plan::add_weight(int ggml_type, const uint8_t* stored, size_t bytes, int rows, int cols) {
+  const StoredType* type = find_stored_type(ggml_type);
+  if (!type) throw std::invalid_argument("GGML type " + std::to_string(ggml_type) + " has no layout");
+  if (rows < 1 || cols < 1 || cols % type->elements) throw std::invalid_argument("the shape does not fit the type");
+  if (bytes != (size_t)rows * (size_t)(cols / type->elements) * (size_t)type->bytes) {
+    throw std::invalid_argument("the data does not have the size that shape and type ask for");
+  }
+  weights_.push_back(repack(pool_, arena_, *type, stored, rows, cols));
+  return (int)weights_.size() - 1;
+}
+
+int Plan::add_buffer(int width, bool has_values, bool has_quants) {
+  if (width < 1) throw std::invalid_argument("a buffer needs a width");
+  Buffer b{width, (size_t)(width + 31) / 32 * 32, quant_row_bytes(width), nullptr, nullptr};
+  if (has_values) b.values = arena_.take_array<float>(b.stride * (size_t)max_rows_);
+  if (has_quants) b.quants = arena_.take(b.quant_stride * (size_t)max_rows_);
+  buffers_.push_back(b);
+  return (int)buffers_.size() - 1;
+}
+
+void Plan::set_cache(int num_pages, const std::vector<CacheLayer>& shapes) {
+  page_bytes_ = 0;
+  for (CacheLayer layer : shapes) {
+    if (layer.head_dim % 16 || layer.head_dim > 512)
+      throw std::invalid_argument("head_dim must be a multiple of 16, at most 512");
+    layer.offset = page_bytes_;
+    page_bytes_ += (size_t)layer.num_kv_heads * page_tokens * (size_t)layer.head_dim * 4;
+    layers_.push_back(layer);
+  }
+  num_pages_ = num_pages;
+  pages_ = arena_.take(page_bytes_ * (size_t)num_pages);
+}
+
+void Plan::add_row_op(RowOp op, bool starts_step) {
+  if (starts_step || steps_.empty() || steps_.back().kind != StepKind::Rows)
+    steps_.emplace_back(StepKind::Rows, pool_.threads());
+  steps_.back().rows.push_back(op);
+}
+
+void Plan::add_linear(const LinearOp& op) { steps_.emplace_back(StepKind::Linear, pool_.threads()).linear = op; }
+
+void Plan::add_gated(const GatedOp& op) {
+  if (op.gate->rows % 32 || op.gate->rows != op.up->rows)
+    throw std::invalid_argument("gate and up must have a multiple of 32 rows");
+  steps_.emplace_back(StepKind::Gated, pool_.threads()).gated = op;
+}
+
+void Plan::add_head(const HeadOp& op) { steps_.emplace_back(StepKind::Head, pool_.threads()).head = op; }
+
+void Plan::add_attention(AttentionOp op) {
+  const AttentionShape shape{op.num_heads, op.layer.num_kv_heads, op.layer.head_dim, op.window};
+  if (op.num_heads % op.layer.num_kv_heads) throw std::invalid_argument("query heads must be a multiple of kv heads");
+  size_t found = 0;
+  while (found < work_lists_.size() && !(work_lists_[found].shape() == shape)) found++;
+  if (found == work_lists_.size()) work_lists_.emplace_back(shape);
+  if (count_works + 2 * (int)work_lists_.size() > step_counts)
+    throw std::invalid_argument("more than five attention shapes");
+  PlanStep& step = steps_.emplace_back(StepKind::Attention, pool_.threads());
+  step.attention = op;
+  step.work_class = (int)found;
+}
+
+const Buffer* Plan::buffer(int id) const { return &buffers_.at((size_t)id); }
+
+const Weight* Plan::weight(int id) const { return &weights_.at((size_t)id); }
+
+const float* Plan::keep_floats(const float* values, int count, int padded) {
+  float* kept = arena_.take_array<float>((size_t)padded);
+  std::copy(values, values + count, kept);
+  return kept;
+}
+
+const double* Plan::keep_doubles(const double* values, int count) {
+  double* kept = arena_.take_array<double>((size_t)count);
+  std::copy(values, values + count, kept);
+  return kept;
+}
+
+uint8_t* Plan::page(int id) {
+  if (id < 0 || id >= num_pages_) throw std::invalid_argument("page " + std::to_string(id) + " does not exist");
+  return pages_ + (size_t)id * page_bytes_;
+}
+
+void Plan::check(const Step& step) const {
+  if (step.rows < 1 || step.rows > max_rows_) throw std::invalid_argument("a step takes 1 to max_rows rows");
+  int checked = 0;  // entries of the current sequence's table that are known to be good
+  for (int row = 0; row < step.rows; row++) {
+    const int sequence = step.sequences[row], position = step.positions[row], entries = position / page_tokens + 1;
+    if (step.token_ids[row] < 0 || step.token_ids[row] >= vocabulary_)
+      throw std::invalid_argument("a token id is outside the vocabulary");
+    if (sequence < 0 || sequence >= step.num_sequences)
+      throw std::invalid_argument("a row's sequence has no page table");
+    if (position < 0 || entries > step.pages_per_sequence)
+      throw std::invalid_argument("a position lies beyond its page table");
+    if (row == 0 || sequence != step.sequences[row - 1]) checked = 0;
+    for (; checked < entries; checked++) {
+      const int page = step.page_tables[(size_t)sequence * (size_t)step.pages_per_sequence + (size_t)checked];
+      if (page < 0 || page >= num_pages_) throw std::invalid_argument("a page table names a page that does not exist");
+    }
+  }
+  for (int i = 0; i < step.outputs; i++) {
+    if (step.output_rows[i] < 0 || step.output_rows[i] >= step.rows)
+      throw std::invalid_argument("an output row is not in the step");
+  }
+}
+
+void Plan::run(const Step& step) {
+  check(step);
+  step_ = step;
+  step_.pages = pages_;
+  step_.page_bytes = page_bytes_;
+  JobCounts counts{};
+  counts.value[count_rows] = step.rows;
+  counts.value[count_outputs] = step.outputs;
+  for (size_t i = 0; i < work_lists_.size(); i++) {
+    work_lists_[i].plan(step_, pool_.threads());
+    counts.value[count_works + 2 * i] = (int)work_lists_[i].works().size();
+    counts.value[count_works + 2 * i + 1] = (int)work_lists_[i].merges().size();
+  }
+  pool_.run(*this, counts);
+}
+
+void Plan::run_rows(const PlanStep& s, int first, int count) {
+  for (int row = first; row < first + count; row++) kernels_.row(s.rows.data(), (int)s.rows.size(), step_, row);
+}
+
+void Plan::work(int thread, uint32_t generation, const JobCounts& counts) {
+  const bool tails = counts.value[count_rows] <= inline_rows;
+  for (size_t i = 0; i < steps_.size(); i++) {
+    const bool has_tail = tails && i + 1 < steps_.size() && steps_[i + 1].kind == StepKind::Rows;
+    if (!run_step(steps_[i], has_tail ? &steps_[i + 1] : nullptr, thread, generation, counts)) return;
+    i += has_tail;
+  }
+}
+
+bool Plan::run_step(PlanStep& s, PlanStep* tail, int thread, uint32_t generation, const JobCounts& counts) {
+  const int rows = counts.value[count_rows], outputs = counts.value[count_outputs];
+  ThreadScratch& scratch = scratch_[(size_t)thread];
+  const auto run_tail = [&] {
+    if (tail) run_rows(*tail, 0, rows);
+  };
+  const auto nothing = [] {};
+  switch (s.kind) {
+    case StepKind::Rows:
+      return s.claims.share(rows, thread, generation, [&](int row) { run_rows(s, row, 1); }, run_tail);
+    case StepKind::Linear: {
+      const bool many = rows >= many_rows_from_;
+      int items = 0;
+      for (int p = 0; p < s.linear.num_parts; p++) items += units(*s.linear.parts[p].weight, many ? 2 : 1);
+      return s.claims.share(
+          items, thread, generation, [&](int i) { kernels_.linear(s.linear, step_, i, many, scratch); }, run_tail);
+    }
+    case StepKind::Gated: {
+      const bool many = rows >= many_rows_from_;
+      return s.claims.share(
+          s.gated.gate->rows / 32, thread, generation, [&](int i) { kernels_.gated(s.gated, step_, i, many, scratch); },
+          run_tail);
+    }
+    case StepKind::Attention: {
+      WorkList& list = work_lists_[(size_t)s.work_class];
+      const int works = counts.value[count_works + 2 * s.work_class],
+                merges = counts.value[count_works + 2 * s.work_class + 1];
+      const auto attend = [&](int i) {
+        kernels_.attention(s.attention, step_, list.works()[(size_t)i], list.partials(), scratch);
+      };
+      if (!merges) return s.claims.share(works, thread, generation, attend, run_tail);
+      if (!s.claims.share(works, thread, generation, attend, nothing)) return false;
+      return s.merge_claims.share(
+          merges, thread, generation,
+          [&](int i) { kernels_.merge(s.attention, step_, list.merges()[(size_t)i], list.partials()); }, run_tail);
+    }
+    case StepKind::Head: {
+      const bool many = outputs >= many_rows_from_;
+      return s.claims.share(
+          outputs ? units(*s.head.weight, many ? 2 : 1) : 0, thread, generation,
+          [&](int i) { kernels_.head(s.head, step_, i, many, scratch); }, nothing);
+    }
+  }
+  return false;
+}
+
+}  // namespace memra

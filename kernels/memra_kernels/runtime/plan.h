@@ -1,0 +1,85 @@
+// One model as a flat list of steps over its own weights, activations and key-value pages; one call runs a batch.
+//
+// Built once from Python, then run by one thread at a time. A row step (norms, residuals, rotation, storing keys and
+// values) of a small batch is run by the thread that finishes the step before it, which saves a meeting of all threads.
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../attention/cpu/work_list.h"
+#include "../quant_layouts/tiles.h"
+#include "arena.h"
+#include "kernels.h"
+#include "pool.h"
+
+namespace memra {
+
+enum class StepKind { Rows, Linear, Gated, Attention, Head };
+
+// One step; only the member that its kind names is in use.
+struct PlanStep {
+  explicit PlanStep(StepKind k, int threads) : kind(k), claims(threads), merge_claims(threads) {}
+
+  StepKind kind;
+  std::vector<RowOp> rows;
+  LinearOp linear{};
+  GatedOp gated{};
+  AttentionOp attention{};
+  HeadOp head{};
+  int work_class = 0;
+  Claims claims, merge_claims;
+};
+
+class Plan final : public Job {
+ public:
+  Plan(Pool& pool, const KernelTable& kernels, int max_rows);
+  ~Plan() override;
+
+  int add_weight(int ggml_type, const uint8_t* stored, size_t bytes, int rows, int cols);
+  int add_buffer(int width, bool has_values, bool has_quants);
+  void set_cache(int num_pages, const std::vector<CacheLayer>& shapes);
+  void add_row_op(RowOp op, bool starts_step);
+  void add_linear(const LinearOp& op);
+  void add_gated(const GatedOp& op);
+  void add_attention(AttentionOp op);
+  void add_head(const HeadOp& op);
+
+  // Checks every index of the batch, then runs it. Throws std::invalid_argument before anything is written.
+  void run(const Step& step);
+  void work(int thread, uint32_t generation, const JobCounts& counts) override;
+
+  const Buffer* buffer(int id) const;
+  const Weight* weight(int id) const;
+  const CacheLayer& cache_layer(int layer) const { return layers_.at((size_t)layer); }
+  const float* keep_floats(const float* values, int count, int padded);
+  const double* keep_doubles(const double* values, int count);
+  void unpack_weight(int id, float* out) { unpack(pool_, *weight(id), out); }
+  void set_vocabulary(int size) { vocabulary_ = size; }
+  void set_many_rows_from(int rows) { many_rows_from_ = rows; }
+  uint8_t* page(int id);
+  size_t page_bytes() const { return page_bytes_; }
+  size_t bytes() const { return arena_.bytes(); }
+
+ private:
+  void check(const Step& step) const;
+  bool run_step(PlanStep& s, PlanStep* tail, int thread, uint32_t generation, const JobCounts& counts);
+  void run_rows(const PlanStep& s, int first, int count);
+
+  Pool& pool_;
+  const KernelTable& kernels_;
+  int max_rows_, many_rows_from_, vocabulary_ = 0, num_pages_ = 0;
+  Arena arena_;
+  std::deque<Weight> weights_;
+  std::deque<Buffer> buffers_;
+  std::vector<CacheLayer> layers_;
+  std::deque<PlanStep> steps_;
+  std::deque<WorkList> work_lists_;
+  std::vector<ThreadScratch> scratch_;
+  uint8_t* pages_ = nullptr;
+  size_t page_bytes_ = 0;
+  Step step_{};
+};
+
+}  // namespace memra

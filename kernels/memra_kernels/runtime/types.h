@@ -1,0 +1,128 @@
+// Plain values that the plan (compiled once) and the kernels (compiled once per instruction set) share.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "../quant_layouts/layouts.h"
+
+namespace memra {
+
+constexpr int page_tokens = 64;    // tokens of one key-value page
+constexpr int split_tokens = 256;  // keys that one attention partial covers; splits start at multiples of it
+constexpr int max_parts = 4;       // matrices that one linear step may hold side by side
+
+// A quantised activation row is `padded` int8 values followed by one of these per 32 values.
+struct QuantBlock {
+  float scale;               // largest magnitude / 127
+  float scaled_sum;          // scale * sum of the int8 values
+  int32_t negated_sum;       // minus the sum: starts an accumulator whose weights carry an offset
+  int32_t negated_sum_high;  // the same over the second half
+};
+
+// Activations are padded to whole superblocks, so that kernels never look at a tail.
+static constexpr int padded_width(int width) { return (width + 255) / 256 * 256; }
+// One line more than needed keeps rows from meeting in one cache set.
+static constexpr size_t quant_row_bytes(int width) {
+  return (size_t)padded_width(width) + (size_t)padded_width(width) / 32 * sizeof(QuantBlock) + 64;
+}
+
+// Rows of one activation: float32 in lines of `stride`, int8 in records of `quant_stride`; either may be absent.
+struct Buffer {
+  int32_t width;
+  size_t stride, quant_stride;
+  float* values;
+  uint8_t* quants;
+
+  float* row(int r) const { return values + (size_t)r * stride; }
+  uint8_t* quant_row(int r) const { return quants + (size_t)r * quant_stride; }
+};
+
+struct LinearPart {
+  const Weight* weight;
+  const float* bias;  // padded to whole tiles, or null
+  const Buffer* out;
+  bool add;  // add to what `out` holds: a residual
+};
+
+// y = x @ W.T + b for one or more matrices that read the same x.
+struct LinearOp {
+  const Buffer* x;
+  int32_t num_parts;
+  LinearPart parts[max_parts];
+};
+
+enum class Gate : int32_t { Silu, GeluTanh };
+
+struct GatedOp {
+  const Buffer* x;
+  const Weight *gate, *up;
+  const Buffer* out;
+  Gate activation;
+};
+
+struct HeadOp {
+  const Buffer* x;
+  const Weight* weight;
+  float scale, softcap;  // softcap 0 is off
+};
+
+struct CacheLayer {
+  int32_t num_kv_heads, head_dim;
+  size_t offset;  // bytes from the start of a page: per head, K blocks then V rows, float16
+};
+
+struct AttentionOp {
+  const Buffer *q, *out;
+  CacheLayer layer;
+  int32_t num_heads, window;  // window 0 sees everything
+  float scale, softcap;
+};
+
+enum class RowKind : int32_t { Embed, Norm, Add, Quantise, Angles, Rope, Store, Gate };
+
+// One row-local operation; a row step runs a chain of them on one row.
+struct RowOp {
+  RowKind kind;
+  const Buffer *x, *y, *out;
+  const float* weight;
+  int32_t group_width, num_heads, head_dim, half_dims;
+  bool interleaved;
+  Gate activation;
+  float scale, eps;
+  const double* frequencies;  // Angles: radians per position, [half_dims]
+  CacheLayer layer;           // Store: x is k, y is v
+  int32_t stored_type;        // Embed: GGML type of the table's rows
+  const uint8_t* stored;      // mapped by the caller for as long as the plan lives
+  size_t stored_row_bytes;
+};
+
+// What a step's kernels may read; valid while an item of that step is running.
+struct Step {
+  int32_t rows, outputs;
+  const int32_t *token_ids, *positions, *sequences, *output_rows, *page_tables;
+  int32_t num_sequences, pages_per_sequence;
+  uint8_t* pages;
+  size_t page_bytes;
+  float* logits;  // [outputs][logits_stride]
+  size_t logits_stride;
+
+  uint8_t* page(int sequence, int position) const {
+    return pages + (size_t)page_tables[(size_t)sequence * pages_per_sequence + position / page_tokens] * page_bytes;
+  }
+};
+
+// A piece of attention: `num_rows` consecutive rows of one sequence, the query heads [first_head, first_head +
+// num_heads) of one kv head, the splits [first_split, first_split + num_splits). With slot < 0 the work covers all
+// splits and finishes its outputs; else it leaves partials from that slot on, [split][head], for a merge to finish.
+struct AttentionWork {
+  int32_t row, num_rows, kv_head, first_head, num_heads, first_split, num_splits, slot;
+};
+
+constexpr int max_queries = 32;  // rows times heads of one work
+
+static constexpr int partial_floats(int head_dim) { return head_dim + 16; }  // output, then maximum and sum
+
+// The largest tile of rows that shares one pass over keys and values.
+static constexpr int rows_per_work(int heads) { return heads >= 24 ? 1 : 24 / heads; }
+
+}  // namespace memra

@@ -1,0 +1,26 @@
+// Compiled once per instruction set, with MEMRA_VARIANT naming it: every kernel of that variant and the table of them.
+#include "../attention/cpu/attention.h"
+#include "../head/cpu/head.h"
+#include "kernels.h"
+#include "row_ops.h"
+
+namespace memra::MEMRA_VARIANT {
+
+#define MEMRA_NAME_OF(token) #token
+#define MEMRA_NAME(token) MEMRA_NAME_OF(token)
+
+// Rows from which unpacking once is worth it: measured, see the README of linear.
+constexpr int many_rows_from = 17;
+
+extern const KernelTable table;
+const KernelTable table = {MEMRA_NAME(MEMRA_VARIANT),
+                           sizeof(Unpacked),
+                           many_rows_from,
+                           linear_item,
+                           gated_item,
+                           head_item,
+                           run_row,
+                           attention_work,
+                           merge_work};
+
+}  // namespace memra::MEMRA_VARIANT

@@ -1,0 +1,166 @@
+"""The native CPU executor: one call without the GIL per step, int8 activations, weights in tiled layouts.
+
+Trade: owns the threads, the weights and the key-value pages of one model, and keeps the executor's promise that a row's
+bits depend on its own sequence alone. Chosen by the worker where the native library is built; never imports torch.
+Refuses to know queues, sampling and text.
+"""
+
+import numpy as np
+from memra_kernels.native import (
+    PAGE_TOKENS,
+    Batch,
+    NativeError,
+    NativeUnavailableError,
+    Plan,
+    ThreadPool,
+    usable_variants,
+)
+from numpy.typing import NDArray
+
+from memra.engine.cpu_plan import PlanBuilder, cache_layers
+from memra.engine.executor import RowBatch, WeightTensors
+from memra.errors import ConfigurationError
+from memra.layers.program import Program
+
+_MAX_ROWS = 512
+"""Rows of one native step; larger batches run as several. Activations of 512 rows stay within the caches."""
+
+
+class CpuExecutor:
+    """Runs a program with the native CPU kernels; owned and called by one thread.
+
+    Attributes:
+        variant: the instruction set in use; all give the same bits.
+    """
+
+    def __init__(  # noqa: PLR0913 - keyword-only settings
+        self,
+        program: Program,
+        tensors: WeightTensors,
+        *,
+        num_threads: int,
+        num_pages: int,
+        page_tokens: int = PAGE_TOKENS,
+        kv_type: str = "f16",
+        variant: str | None = None,
+    ) -> None:
+        """Load and repack all weights; takes as long as reading the file.
+
+        Args:
+            program: what to run.
+            tensors: weights by name; the embedding table's bytes are read in place, so the file stays mapped.
+            num_threads: threads of a step, the caller among them.
+            num_pages: size of the cache in pages of `page_tokens` tokens.
+            page_tokens: 64, the kernels' page.
+            kv_type: `f16`.
+            variant: an entry of `memra_kernels.native.usable_variants()`; None takes the best.
+
+        Raises:
+            ConfigurationError: a setting that the kernels do not have, or the native library is missing.
+            CorruptFileError: a tensor is missing, misshapen, or holds NaN or infinite scales.
+            UnsupportedModelError: a shape that the kernels do not run.
+        """
+        if page_tokens != PAGE_TOKENS:
+            raise ConfigurationError(f"The CPU engine has pages of {PAGE_TOKENS} tokens, not {page_tokens}.")
+        if kv_type != "f16":
+            raise ConfigurationError(f"The CPU engine keeps keys and values as f16, not {kv_type}.")
+        self._program = program
+        self._num_pages = num_pages
+        self._pool: ThreadPool | None = None
+        self._plan: Plan | None = None
+        try:
+            self.variant = variant or usable_variants()[0]
+            self._pool = ThreadPool(num_threads)
+            self._plan = Plan(self._pool, variant=self.variant, max_rows=_MAX_ROWS)
+            self._plan.cache(num_pages=num_pages, layers=cache_layers(program))
+            PlanBuilder(self._plan, program, tensors).build()
+        except (NativeError, NativeUnavailableError) as error:
+            self.close()
+            raise ConfigurationError(f"The CPU engine cannot start: {error}.") from error
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def backend(self) -> str:
+        """`cpu-` and the instruction set."""
+        return f"cpu-{self.variant}"
+
+    @property
+    def vocab_size(self) -> int:
+        """Width of the logits."""
+        return self._program.vocab_size
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens per key-value page."""
+        return PAGE_TOKENS
+
+    @property
+    def num_pages(self) -> int:
+        """Number of pages."""
+        return self._num_pages
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of weights, activations and pages."""
+        return self._open_plan().num_bytes
+
+    def run(self, batch: RowBatch) -> NDArray[np.float32]:
+        """Compute the rows, write their keys and values, return logits `[N, vocab_size]` valid until the next call.
+
+        Raises:
+            NativeError: an index of the batch is out of range.
+        """
+        plan = self._open_plan()
+        native = Batch(
+            _int32(batch.token_ids),
+            _int32(batch.positions),
+            _int32(batch.sequences),
+            _int32(batch.page_tables),
+            _int32(batch.output_rows),
+        )
+        num_rows = native.token_ids.size
+        if num_rows == 0:
+            return np.empty((0, self.vocab_size), np.float32)
+        if num_rows <= _MAX_ROWS:
+            return plan.run(native)
+        return self._run_in_parts(plan, native)
+
+    def _run_in_parts(self, plan: Plan, batch: Batch) -> NDArray[np.float32]:
+        logits = np.empty((batch.output_rows.size, self.vocab_size), np.float32)
+        for first in range(0, batch.token_ids.size, _MAX_ROWS):
+            rows = slice(first, first + _MAX_ROWS)
+            low, high = np.searchsorted(batch.output_rows, [first, first + _MAX_ROWS])
+            part = Batch(
+                batch.token_ids[rows],
+                batch.positions[rows],
+                batch.sequences[rows],
+                batch.page_tables,
+                _int32(batch.output_rows[low:high] - first),
+            )
+            logits[low:high] = plan.run(part)
+        return logits
+
+    def export_pages(self, page_ids: list[int]) -> bytes:
+        """The raw cache bytes of these pages."""
+        plan = self._open_plan()
+        return b"".join(plan.page(page) for page in page_ids)
+
+    def close(self) -> None:
+        """Stop the threads and free the memory; may be called twice."""
+        if self._plan is not None:
+            self._plan.close()
+            self._plan = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    def _open_plan(self) -> Plan:
+        if self._plan is None:
+            raise NativeError("the executor is closed")
+        return self._plan
+
+
+def _int32(array: NDArray[np.integer]) -> NDArray[np.int32]:
+    return np.ascontiguousarray(array, np.int32)

@@ -1,0 +1,386 @@
+"""Turns a model's program into a native plan: the same operators, fused where neighbours fit one pass.
+
+Trade: liveness of buffers and the shape of native steps. Fused are matrices that read the same input, gate and up with
+their product, an addition after a matrix, and every chain of row-local operators (norms, residuals, rotation, storing
+keys and values, quantising for the matrices that follow). Called once per model by `memra.engine.cpu_executor`. Refuses
+to know sequences, pages in use and threads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from memra_kernels.native import (
+    FLOAT_TYPES,
+    GGML_TYPES,
+    MAX_HEAD_DIM,
+    MAX_PARTS,
+    LinearPart,
+    NativeError,
+    Plan,
+    RowOp,
+)
+from numpy.typing import NDArray
+
+from memra.engine.executor import WeightTensor, WeightTensors
+from memra.errors import CorruptFileError, UnsupportedModelError
+from memra.layers.operators import (
+    Add,
+    Attention,
+    Embed,
+    GatedProduct,
+    Head,
+    Linear,
+    Operator,
+    RmsNorm,
+    Rope,
+    RopeStyle,
+)
+from memra.layers.program import Program
+
+_LANES = 16
+"""Width of the kernels' vectors: heads and norm groups are multiples of it."""
+_QUANT_BLOCK = 32
+"""Activations that share one int8 scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Readers:
+    """What the readers of one value need."""
+
+    floats: bool
+    quants: bool
+
+
+def inputs_of(operator: Operator) -> tuple[str, ...]:
+    """Buffers that an operator reads."""
+    match operator:
+        case Embed():
+            return ()
+        case Attention():
+            return operator.q, operator.k, operator.v
+        case GatedProduct():
+            return operator.gate, operator.up
+        case Add():
+            return operator.x, operator.y
+        case _:
+            return (operator.x,)
+
+
+def output_of(operator: Operator) -> str | None:
+    """The buffer that an operator writes; None for the head."""
+    match operator:
+        case Rope():
+            return operator.x
+        case Head():
+            return None
+        case _:
+            return operator.out
+
+
+class PlanBuilder:
+    """Adds one program's steps to a plan; use once."""
+
+    def __init__(self, plan: Plan, program: Program, tensors: WeightTensors) -> None:
+        """Keep what is read while building; nothing is loaded yet."""
+        self._plan = plan
+        self._program = program
+        self._tensors = tensors
+        self._operators = program.operators
+        self._weights: dict[str, int] = {}
+        self._buffers: dict[tuple[str, bool, bool], int] = {}
+        self._floats: dict[str, int] = {}
+        self._quants: dict[str, int] = {}
+        self._angles: dict[tuple[object, ...], int] = {}
+
+    def build(self) -> None:
+        """Load every weight and add every step.
+
+        Raises:
+            CorruptFileError: a tensor is missing, has another shape, or holds a NaN or infinite scale.
+            UnsupportedModelError: a shape that the kernels do not run.
+        """
+        self._add_angles()
+        index = 0
+        while index < len(self._operators):
+            index += self._add_at(index)
+
+    def _add_at(self, index: int) -> int:
+        """Add the step that begins with this operator; returns how many operators it took."""
+        operator = self._operators[index]
+        if isinstance(operator, Linear):
+            return self._add_gated(index) or self._add_residual(index) or self._add_linears(index)
+        match operator:
+            case Embed():
+                self._add_embed(index, operator)
+            case RmsNorm():
+                self._add_norm(index, operator)
+            case Rope():
+                self._add_rope(operator)
+            case Attention():
+                self._add_attention(index, operator)
+            case GatedProduct():
+                self._add_product(index, operator)
+            case Add():
+                self._add_addition(index, operator)
+            case Head():
+                weight = self._weight(operator.weight)
+                x = self._input(operator.x, operator.weight)
+                self._plan.head(x, weight=weight, scale=operator.scale, softcap=operator.softcap or 0.0)
+        return 1
+
+    def _add_gated(self, index: int) -> int:
+        """Gate, up and their product as one step, where nobody else reads gate and up."""
+        match self._operators[index : index + 3]:
+            case (Linear() as first, Linear() as second, GatedProduct() as product):
+                by_output = {linear.out: linear for linear in (first, second)}
+            case _:
+                return 0
+        gate, up = by_output.get(product.gate), by_output.get(product.up)
+        if gate is None or up is None or gate.x != up.x or gate.bias or up.bias:
+            return 0
+        rows = self._program.weights[gate.weight][0]
+        is_quantised = not self._is_float(gate.weight) and not self._is_float(up.weight)
+        only_product = all(
+            self._reader_indices(index + at, name) == [index + 2] for at, name in self._outputs(index, 2)
+        )
+        if not is_quantised or rows % _QUANT_BLOCK or not only_product:
+            return 0
+        x = self._input(gate.x, gate.weight)
+        out = self._output(index + 2, product.out)
+        self._plan.gated(
+            x, gate=self._weight(gate.weight), up=self._weight(up.weight), out=out, activation=product.activation.value
+        )
+        return 3
+
+    def _add_residual(self, index: int) -> int:
+        """A matrix whose output is only added to another buffer, in place."""
+        linear = self._operators[index]
+        addition = self._operators[index + 1] if index + 1 < len(self._operators) else None
+        if not isinstance(linear, Linear) or not isinstance(addition, Add):
+            return 0
+        other = addition.y if addition.x == linear.out else addition.x
+        is_in_place = linear.out in (addition.x, addition.y) and addition.out == other != linear.out
+        needs = self._readers(index + 1, other)
+        if not is_in_place or needs.quants or self._reader_indices(index, linear.out) != [index + 1]:
+            return 0
+        self._plan.linear(self._input(linear.x, linear.weight), [self._part(linear, self._floats[other], add=True)])
+        return 2
+
+    def _add_linears(self, index: int) -> int:
+        """Matrices side by side that read the same input."""
+        first = self._operators[index]
+        group: list[Linear] = []
+        for operator in self._operators[index : index + MAX_PARTS]:
+            if not isinstance(operator, Linear) or not isinstance(first, Linear) or operator.x != first.x:
+                break
+            if group and (self._is_float(operator.weight) != self._is_float(first.weight)):
+                break
+            group.append(operator)
+            if operator.out == operator.x:
+                break
+        x = self._input(group[0].x, group[0].weight)
+        outs = [self._output(index + at, linear.out, floats=True) for at, linear in enumerate(group)]
+        self._plan.linear(x, [self._part(linear, out) for linear, out in zip(group, outs, strict=True)])
+        for at, linear in enumerate(group):
+            self._quantise_output(index + at, linear.out)
+        return len(group)
+
+    def _add_angles(self) -> None:
+        """One table of cosines and sines per step for each kind of rotation."""
+        for operator in self._operators:
+            if not isinstance(operator, Rope) or self._angle_key(operator) in self._angles:
+                continue
+            half = operator.rotary_dims // 2
+            out = self._plan.buffer(operator.rotary_dims)
+            self._angles[self._angle_key(operator)] = out
+            self._plan.row(RowOp(kind="angles", out=out, half_dims=half, frequencies=self._frequencies(operator)))
+
+    @staticmethod
+    def _angle_key(operator: Rope) -> tuple[object, ...]:
+        return operator.rotary_dims, operator.base, operator.position_scale, operator.frequency_factors
+
+    def _frequencies(self, operator: Rope) -> NDArray[np.float64]:
+        """Radians per position, `[rotary_dims / 2]`, in double."""
+        half = operator.rotary_dims // 2
+        frequencies = operator.base ** (-2.0 * np.arange(half, dtype=np.float64) / operator.rotary_dims)
+        if operator.frequency_factors is not None:
+            frequencies = frequencies / self._vector(operator.frequency_factors)
+        return np.asarray(frequencies * operator.position_scale, np.float64)
+
+    def _add_embed(self, index: int, operator: Embed) -> None:
+        tensor = self._tensor(operator.weight)
+        stored, quant_type = _stored(tensor)
+        out = self._output(index, operator.out, floats=True)
+        self._plan.row(
+            RowOp(
+                kind="embed",
+                out=out,
+                scale=operator.scale,
+                stored_type=quant_type,
+                stored=stored,
+                stored_row_bytes=stored.nbytes // tensor.shape[0],
+            )
+        )
+        self._quantise_output(index, operator.out)
+
+    def _add_norm(self, index: int, operator: RmsNorm) -> None:
+        width = self._program.buffers[operator.x]
+        if operator.group_width != width and operator.group_width % _LANES:
+            raise UnsupportedModelError(
+                f"The CPU engine norms groups of multiples of {_LANES}, not {operator.group_width}."
+            )
+        x = self._floats[operator.x]
+        out = self._output(index, operator.out, floats=True)
+        weight = self._vector(operator.weight)
+        self._plan.row(
+            RowOp(kind="norm", x=x, out=out, weight=weight, group_width=operator.group_width, eps=operator.eps)
+        )
+        self._quantise_output(index, operator.out)
+
+    def _add_rope(self, operator: Rope) -> None:
+        self._plan.row(
+            RowOp(
+                kind="rope",
+                x=self._floats[operator.x],
+                y=self._angles[self._angle_key(operator)],
+                num_heads=operator.num_heads,
+                head_dim=operator.head_dim,
+                half_dims=operator.rotary_dims // 2,
+                interleaved=operator.style is RopeStyle.INTERLEAVED,
+            )
+        )
+
+    def _add_attention(self, index: int, operator: Attention) -> None:
+        k, v = self._floats[operator.k], self._floats[operator.v]
+        self._plan.row(RowOp(kind="store", x=k, y=v, layer=operator.layer))
+        q = self._floats[operator.q]
+        can_quantise = operator.head_dim % _QUANT_BLOCK == 0
+        out = self._output(index, operator.out, floats=not can_quantise)
+        self._plan.attention(
+            q,
+            out=out,
+            layer=operator.layer,
+            num_heads=operator.num_heads,
+            scale=operator.scale,
+            window=operator.window or 0,
+            softcap=operator.softcap or 0.0,
+        )
+        if not can_quantise:
+            self._quantise_output(index, operator.out)
+
+    def _add_product(self, index: int, operator: GatedProduct) -> None:
+        x, y = self._floats[operator.gate], self._floats[operator.up]
+        out = self._output(index, operator.out, floats=True)
+        self._plan.row(RowOp(kind="gate", x=x, y=y, out=out, activation=operator.activation.value))
+        self._quantise_output(index, operator.out)
+
+    def _add_addition(self, index: int, operator: Add) -> None:
+        x, y = self._floats[operator.x], self._floats[operator.y]
+        out = self._output(index, operator.out, floats=True)
+        self._plan.row(RowOp(kind="add", x=x, y=y, out=out))
+        self._quantise_output(index, operator.out)
+
+    def _outputs(self, index: int, count: int) -> list[tuple[int, str]]:
+        names = [output_of(operator) for operator in self._operators[index : index + count]]
+        return [(at, name) for at, name in enumerate(names) if name is not None]
+
+    def _reader_indices(self, index: int, name: str) -> list[int]:
+        """Operators that read the value that operator `index` leaves in `name`."""
+        found: list[int] = []
+        for at in range(index + 1, len(self._operators)):
+            operator = self._operators[at]
+            if name in inputs_of(operator):
+                found.append(at)
+            if output_of(operator) == name and not isinstance(operator, Rope):
+                break
+        return found
+
+    def _readers(self, index: int, name: str) -> _Readers:
+        floats = quants = False
+        for at in self._reader_indices(index, name):
+            operator = self._operators[at]
+            if isinstance(operator, Linear | Head) and not self._is_float(operator.weight):
+                quants = True
+            else:
+                floats = True
+        return _Readers(floats, quants)
+
+    def _output(self, index: int, name: str, *, floats: bool = False) -> int:
+        """The buffer for what operator `index` writes to `name`, with the forms that its readers need.
+
+        With `floats` it has floats in any case: the step can write nothing else.
+        """
+        readers = self._readers(index, name)
+        key = (name, readers.floats or floats or not readers.quants, readers.quants)
+        if name in self._floats and not readers.quants:  # in-place operators and residuals keep their place
+            self._quants.pop(name, None)
+            return self._floats[name]
+        if key not in self._buffers:
+            self._buffers[key] = self._plan.buffer(self._program.buffers[name], values=key[1], quants=key[2])
+        buffer = self._buffers[key]
+        self._floats.pop(name, None)
+        self._quants.pop(name, None)
+        if key[1]:
+            self._floats[name] = buffer
+        if key[2]:
+            self._quants[name] = buffer
+        return buffer
+
+    def _quantise_output(self, index: int, name: str) -> None:
+        if self._readers(index, name).quants:
+            self._plan.row(RowOp(kind="quantise", x=self._quants[name]))
+
+    def _input(self, name: str, weight: str) -> int:
+        return self._floats[name] if self._is_float(weight) else self._quants[name]
+
+    def _tensor(self, name: str) -> WeightTensor:
+        tensor = self._tensors.get(name)
+        if tensor is None:
+            raise CorruptFileError(f"The model file has no tensor {name}.")
+        if tuple(tensor.shape) != tuple(self._program.weights[name]):
+            raise CorruptFileError(f"Tensor {name} has shape {tensor.shape}, not {self._program.weights[name]}.")
+        return tensor
+
+    def _vector(self, name: str) -> NDArray[np.float32]:
+        return np.ascontiguousarray(self._tensor(name).dequantise(), np.float32).reshape(-1)
+
+    def _is_float(self, name: str) -> bool:
+        quant_type = self._tensor(name).quant_type
+        return quant_type in FLOAT_TYPES or quant_type not in GGML_TYPES
+
+    def _weight(self, name: str) -> int:
+        if name not in self._weights:
+            tensor = self._tensor(name)
+            stored, quant_type = _stored(tensor)
+            rows, columns = tensor.shape
+            try:
+                self._weights[name] = self._plan.weight(stored, quant_type=quant_type, rows=rows, columns=columns)
+            except NativeError as error:
+                raise CorruptFileError(f"Tensor {name} ({quant_type}) cannot be loaded: {error}.") from error
+        return self._weights[name]
+
+    def _part(self, linear: Linear, out: int, *, add: bool = False) -> LinearPart:
+        bias = None if linear.bias is None else self._vector(linear.bias)
+        return LinearPart(self._weight(linear.weight), out, bias, add)
+
+
+def _stored(tensor: WeightTensor) -> tuple[NDArray[np.uint8], str]:
+    """The bytes and type that the kernels read; types without a tiled layout go through float32."""
+    if tensor.quant_type in GGML_TYPES:
+        return tensor.data, tensor.quant_type
+    return np.ascontiguousarray(tensor.dequantise(), np.float32).reshape(-1).view(np.uint8), "F32"
+
+
+def cache_layers(program: Program) -> Sequence[tuple[int, int]]:
+    """Key-value heads and head_dim of every attention layer.
+
+    Raises:
+        UnsupportedModelError: a head that the kernels do not run.
+    """
+    for layer in program.kv_layers:
+        if layer.head_dim % _LANES or layer.head_dim > MAX_HEAD_DIM:
+            raise UnsupportedModelError(
+                f"The CPU engine runs heads of multiples of {_LANES} up to {MAX_HEAD_DIM}, not {layer.head_dim}."
+            )
+    return [(layer.num_kv_heads, layer.head_dim) for layer in program.kv_layers]
