@@ -3,11 +3,12 @@
 Knows no requests. Whoever loads a model makes one of these and closes the executor after the engine gave it back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from memra.engine.executor import Executor
 from memra.engine.page_pool import PagePool
+from memra.engine.sampler import Sampler, TokenSampler
 from memra.errors import ConfigurationError
 from memra.types import ModelName, TokenId
 
@@ -36,6 +37,7 @@ class LoadedModel:
         context_tokens: the longest sequence that is served, prompt and answer together.
         max_rows: sequences that run at the same time.
         prefill_chunk_tokens: prompt tokens that one tick computes at most, over all sequences together.
+        make_sampler: called once with the vocabulary's size, for the sampler that chooses this model's tokens.
         pool: the executor's pages.
     """
 
@@ -44,6 +46,7 @@ class LoadedModel:
     context_tokens: int
     max_rows: int = 16
     prefill_chunk_tokens: int = 256
+    make_sampler: Callable[[int], TokenSampler] = Sampler
     pool: PagePool = field(init=False)
 
     def __post_init__(self) -> None:

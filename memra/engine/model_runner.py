@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.row_batches import RowBatchBuilder, RowSpan
-from memra.engine.sampler import Sampler
 from memra.engine.scheduler import Scheduler
 from memra.engine.sequence import Sequence, SequencePhase
 from memra.engine.work_counters import WorkCounters
@@ -35,7 +34,7 @@ class ModelRunner:
         self._beat = beat
         self._scheduler = Scheduler(model)
         self._batches = RowBatchBuilder(model)
-        self._sampler = Sampler(model.executor.vocab_size)
+        self._sampler = model.make_sampler(model.executor.vocab_size)
         self._sequences: dict[RequestId, Sequence] = {}
 
     @property

@@ -6,6 +6,7 @@ the lower token id. The worker's thread calls it; the scratch arrays are shared 
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,16 @@ _BLOCK_TOKENS = 512  # near the square root of the largest vocabularies: as many
 # these, one or two tries and at most a few hundred sorted tokens do for p ~ 1 / rank ** 1.5 and top_p up to 0.95.
 _FIRST_THRESHOLD = 64.0
 _THRESHOLD_STEP = 16.0
+
+
+class TokenSampler(Protocol):
+    """Chooses a model's tokens; `Sampler` below is the definition, and every other one makes its choices."""
+
+    def sample(
+        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+    ) -> TokenId:
+        """Choose the token that comes at `position`; arguments and errors as for `Sampler.sample`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
