@@ -31,6 +31,7 @@ from memra.actors.run_state import EXIT_WORKER_LOST, RunState
 from memra.actors.templating import Templating
 from memra.actors.worker_link import WorkerLink
 from memra.engine.engine import Engine
+from memra.engine.executor_choice import choose_executor
 from memra.engine.model_building import build_model
 from memra.errors import ConfigurationError, MemraError
 from memra.gate.keys import KeyCheck
@@ -60,7 +61,7 @@ def run(settings: Settings) -> int:
     plugins.load(blocked=settings.plugins.blocked, tables=settings.plugins.table)
     _refuse_open_address(settings)
     with closing(bind(settings.http.address)) as listener:
-        models = open_models(settings)
+        models = open_models(settings, choose_executor(settings.engine))
         for model in models:
             _say(model.describe())
         plan = _Plan(settings, plugins, models, listener)
@@ -199,7 +200,7 @@ def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine
     engine = Engine(progress=pulse.note_progress)
     backends.clear()
     for model in plan.models:
-        loaded = build_model(model.name, model.program, model.checkpoint.tensors, settings=plan.settings.engine)
+        loaded = build_model(model.name, model.plan, model.checkpoint.tensors, settings=plan.settings.engine)
         backends.append(loaded.executor.backend)
         engine.add_model(loaded)
         log.info("%s is loaded on %s", model.name, loaded.executor.backend)

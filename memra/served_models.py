@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memra.chat.chat_format import ChatFormat
-from memra.engine.model_building import CachePlan, plan_cache
+from memra.engine.executor_choice import ExecutorChoice
+from memra.engine.model_building import ModelPlan, plan_model
 from memra.errors import ConfigurationError, StartupError
-from memra.layers.program import Program
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.known_models import DEFAULT_MODEL_NAME, DEFAULT_MODEL_SOURCE
 from memra.loading.model_path import open_checkpoint
@@ -32,8 +32,7 @@ class ServedModel:
 
     name: ModelName
     checkpoint: Checkpoint
-    program: Program
-    cache: CachePlan
+    plan: ModelPlan
     chat_format: ChatFormat
 
     def describe(self) -> str:
@@ -43,8 +42,8 @@ class ServedModel:
             quant_types[tensor.quant_type] += tensor.data.nbytes
         main_type, _ = quant_types.most_common(1)[0]
         return (
-            f"{self.name}: {self.program.architecture}, {main_type}, {self.checkpoint.size_bytes / _MB:,.0f} MB, "
-            f"context {self.cache.context_tokens:,} tokens, from {self.checkpoint.path}"
+            f"{self.name}: {self.plan.program.architecture}, {main_type}, {self.checkpoint.size_bytes / _MB:,.0f} MB, "
+            f"context {self.plan.context_tokens:,} tokens, from {self.checkpoint.path}"
         )
 
 
@@ -69,7 +68,7 @@ def plan_models(settings: ModelSettings) -> tuple[ModelEntry, ...]:
     return entries
 
 
-def open_models(settings: Settings) -> tuple[ServedModel, ...]:
+def open_models(settings: Settings, choice: ExecutorChoice) -> tuple[ServedModel, ...]:
     """Find, fetch and open every configured model.
 
     Raises:
@@ -78,17 +77,17 @@ def open_models(settings: Settings) -> tuple[ServedModel, ...]:
     models: list[ServedModel] = []
     for entry in plan_models(settings.models):
         try:
-            models.append(_open_model(entry, settings))
+            models.append(_open_model(entry, settings, choice))
         except StartupError as error:
             raise type(error)(f"model {entry.name}: {error.message}") from error
     return tuple(models)
 
 
-def _open_model(entry: ModelEntry, settings: Settings) -> ServedModel:
+def _open_model(entry: ModelEntry, settings: Settings, choice: ExecutorChoice) -> ServedModel:
     path: Path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
     checkpoint = open_checkpoint(path)
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
-    cache = plan_cache(program, settings.engine)
-    chat_format = ChatFormat.build(checkpoint.vocabulary, context_tokens=cache.context_tokens)
-    return ServedModel(entry.name, checkpoint, program, cache, chat_format)
+    plan = plan_model(program, choice, kv_memory_mb=settings.engine.kv_memory_mb)
+    chat_format = ChatFormat.build(checkpoint.vocabulary, context_tokens=plan.context_tokens)
+    return ServedModel(entry.name, checkpoint, plan, chat_format)

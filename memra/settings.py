@@ -159,6 +159,19 @@ class ModelSettings:
 class EngineSettings:
     """The worker and its executors."""
 
+    executor: str = _setting(
+        "auto",
+        "`cpu` (native kernels), `torch`, or `auto`: native where it is built and no GPU is asked for or found.",
+        env="MEMRA_EXECUTOR",
+        check=_one_of("auto", "cpu", "torch"),
+    )
+    num_threads: int = _setting(
+        0,
+        "Threads of the native engine; 0: as many as the process may use processors.",
+        env="MEMRA_THREADS",
+        parse=int,
+        check=_at_least(0),
+    )
     device: str = _setting("auto", "`auto`, `cpu`, `cuda` or `cuda:N`.", env="MEMRA_DEVICE", check=_device)
     dtype: str = _setting(
         "float32",

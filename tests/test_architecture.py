@@ -28,6 +28,10 @@ ROOMS: dict[str, set[str]] = {
     "actors": SHARED | {"actors", "telemetry", "plugins", "gate", "chat", "engine"},
     "http": SHARED | {"http", "actors.contract"},
     "memra_kernels": {"memra_kernels"},
+    "cli_doctor": SHARED | {"cli_doctor", "engine", "identity", "loading", "memra_kernels"},
+    "cli_bench": SHARED
+    | {"cli_bench", "cli_doctor", "identity", "served_models", "chat", "engine", "layers", "loading", "models"}
+    | {"memra_kernels"},
 }
 ROOT = {"app", "cli", "identity", "served_models", "__main__", "__init__"}
 """The composition root may import everything."""

@@ -1,14 +1,18 @@
-"""From a program and its weights to a model that can run: sizes its cache and chooses its executor.
+"""From a program and its weights to a model that can run: sizes its cache and builds its executor.
 
-Knows settings and sizes; the executors are imported only when one is built, so that planning costs nothing.
+Knows settings and sizes; the executors are imported only when one is built, so that planning costs nothing and serving
+on the native engine never imports torch.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from memra.engine.executor import WeightTensors
+from memra.engine.executor import Executor, WeightTensors
+from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
 from memra.engine.loaded_model import LoadedModel
-from memra.errors import ConfigurationError
+from memra.engine.sampler import Sampler, TokenSampler
+from memra.errors import ConfigurationError, UnsupportedModelError
 from memra.layers.program import Program
 from memra.settings import EngineSettings
 from memra.types import ModelName
@@ -16,64 +20,90 @@ from memra.types import ModelName
 PAGE_TOKENS = 64
 """Tokens per cache page: small enough that a short answer wastes little, large enough for block reads."""
 _MIB = 1 << 20
-_ELEMENT_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class CachePlan:
-    """How much a model's cache holds.
+class ModelPlan:
+    """How a model will run, before its weights are loaded.
 
     Attributes:
-        num_pages: pages of `PAGE_TOKENS` tokens.
+        program: what runs.
+        choice: the executor that runs it.
+        num_pages: pages of `PAGE_TOKENS` tokens in its cache.
         context_tokens: the longest sequence that is served: what the model was trained for, or all of the cache.
-        bytes_per_token: keys and values of all layers.
     """
 
+    program: Program
+    choice: ExecutorChoice
     num_pages: int
     context_tokens: int
-    bytes_per_token: int
 
 
-def plan_cache(program: Program, settings: EngineSettings) -> CachePlan:
+def plan_model(program: Program, choice: ExecutorChoice, *, kv_memory_mb: int) -> ModelPlan:
     """Divide the memory that is set aside for a model's keys and values into pages.
+
+    Args:
+        program: the model.
+        choice: the executor that will run it.
+        kv_memory_mb: MiB for this model.
 
     Raises:
         ConfigurationError: the memory does not hold a single page.
     """
-    per_token = sum(2 * layer.num_kv_heads * layer.head_dim for layer in program.kv_layers)
-    per_token *= _ELEMENT_BYTES[settings.dtype]
-    num_pages = settings.kv_memory_mb * _MIB // (per_token * PAGE_TOKENS)
+    per_token = sum(2 * layer.num_kv_heads * layer.head_dim for layer in program.kv_layers) * choice.kv_element_bytes
+    num_pages = kv_memory_mb * _MIB // (per_token * PAGE_TOKENS)
     if num_pages < 1:
         needed_mb = -(-per_token * PAGE_TOKENS // _MIB)
-        raise ConfigurationError(f"MEMRA_KV_MB: {settings.kv_memory_mb} MiB hold no page; give at least {needed_mb}")
-    return CachePlan(num_pages, min(program.context_tokens, num_pages * PAGE_TOKENS), per_token)
+        raise ConfigurationError(f"MEMRA_KV_MB: {kv_memory_mb} MiB hold no page; give at least {needed_mb}")
+    return ModelPlan(program, choice, num_pages, min(program.context_tokens, num_pages * PAGE_TOKENS))
 
 
-def build_model(name: ModelName, program: Program, tensors: WeightTensors, *, settings: EngineSettings) -> LoadedModel:
+def build_model(name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, settings: EngineSettings) -> LoadedModel:
     """Load a model's weights onto its device; takes seconds to minutes.
 
     Raises:
         ConfigurationError: the device or the memory cannot be used.
         CorruptFileError: a weight is missing, misshapen or not finite.
+        UnsupportedModelError: the chosen executor does not run a shape or a quant type of the model.
     """
-    # Torch's OpenMP threads spin at every barrier by default; beside one other busy process a step then takes ten times
-    # as long. Read by the library when it is loaded, so it must be set before torch is imported.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from memra.engine.reference_executor import ReferenceExecutor  # noqa: PLC0415  (imports torch)
-
-    plan = plan_cache(program, settings)
-    executor = ReferenceExecutor(
-        program,
-        tensors,
-        device=settings.device,
-        dtype=settings.dtype,
-        num_pages=plan.num_pages,
-        page_tokens=PAGE_TOKENS,
-    )
+    is_native = plan.choice.kind is ExecutorKind.CPU
+    executor = _build_on_cpu(plan, tensors) if is_native else _build_on_torch(plan, tensors, settings)
     return LoadedModel(
         name=name,
         executor=executor,
         context_tokens=plan.context_tokens,
         max_rows=settings.max_rows,
         prefill_chunk_tokens=settings.prefill_chunk_tokens,
+        make_sampler=_native_sampler() if is_native else Sampler,
+    )
+
+
+def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors) -> Executor:
+    from memra.engine.cpu_executor import CpuExecutor  # noqa: PLC0415  (loads the native library)
+
+    try:
+        return CpuExecutor(plan.program, tensors, num_threads=plan.choice.num_threads, num_pages=plan.num_pages)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{error.message} Set MEMRA_EXECUTOR=torch to run it on torch, slowly.") from error
+
+
+def _native_sampler() -> Callable[[int], TokenSampler]:
+    from memra.engine.native_sampler import NativeTokenSampler  # noqa: PLC0415  (loads the native library)
+
+    return NativeTokenSampler
+
+
+def _build_on_torch(plan: ModelPlan, tensors: WeightTensors, settings: EngineSettings) -> Executor:
+    # Torch's OpenMP threads spin at every barrier by default; beside one other busy process a step then takes ten times
+    # as long. Read by the library when it is loaded, so it must be set before torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from memra.engine.reference_executor import ReferenceExecutor  # noqa: PLC0415  (imports torch)
+
+    return ReferenceExecutor(
+        plan.program,
+        tensors,
+        device=settings.device,
+        dtype=settings.dtype,
+        num_pages=plan.num_pages,
+        page_tokens=PAGE_TOKENS,
     )

@@ -142,7 +142,7 @@ class ReferenceExecutor:
 
     @property
     def backend(self) -> str:
-        """`torch-<device>-<dtype>`, and on a CPU the number of threads, since it can change a library's order of sums."""
+        """`torch-<device>-<dtype>`; on a CPU also the number of threads, which can change a library's order of sums."""
         return self._backend
 
     @property

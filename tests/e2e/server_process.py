@@ -67,7 +67,6 @@ class Server:
     def metrics(self) -> dict[str, float]:
         return httpx.get(f"{self.url}/metrics", timeout=30).json()
 
-
     def wait_for_metrics(self, **expected: float) -> None:
         """Ask until the counters are as expected; a busy worker answers with its last known ones."""
         for _ in range(METRICS_TRIES):
@@ -81,9 +80,11 @@ Start = Callable[..., Server]
 
 
 def _environment(extra: dict[str, str] | None) -> dict[str, str]:
+    """Return the test's environment without its own settings; a PYTHONPATH in `extra` comes first."""
+    extra = extra or {}
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MEMRA_")}
-    path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "kernels"), os.environ.get("PYTHONPATH", "")])
-    return kept | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | (extra or {})
+    roots = [extra.get("PYTHONPATH"), str(REPOSITORY), str(REPOSITORY / "kernels"), os.environ.get("PYTHONPATH")]
+    return kept | extra | {"PYTHONPATH": os.pathsep.join(filter(None, roots)), "PYTHONUNBUFFERED": "1"}
 
 
 def launch(*arguments: str, environ: dict[str, str] | None = None, wait: bool = True) -> Server:

@@ -10,6 +10,7 @@ import gguf
 import httpx
 import pytest
 
+from memra.engine.executor_choice import find_native_obstacle
 from tests.e2e.server_process import Start, run_to_end
 
 CHAT = {"messages": [{"role": "user", "content": "Count from one to fifty."}], "temperature": 0}
@@ -82,9 +83,11 @@ def test_a_port_in_use_is_refused_by_name():
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("host_loop", ["trio", "asyncio"])
-def test_the_same_house_serves_and_drains_on_both_loops(start: Start, smollm2_path: Path, host_loop: str):
-    server = start("-m", f"small={smollm2_path}", "--host-loop", host_loop)
+@pytest.mark.parametrize(("host_loop", "executor"), [("trio", "torch"), ("asyncio", "torch"), ("asyncio", "auto")])
+def test_the_same_house_serves_and_drains_on_both_loops(
+    start: Start, smollm2_path: Path, host_loop: str, executor: str
+):
+    server = start("-m", f"small={smollm2_path}", "--host-loop", host_loop, environ={"MEMRA_EXECUTOR": executor})
     said = "".join(server.said)
     assert "small" in said
     assert "llama" in said
@@ -100,7 +103,8 @@ def test_the_same_house_serves_and_drains_on_both_loops(start: Start, smollm2_pa
 
 @pytest.mark.models
 def test_sigterm_lets_a_stream_finish_and_refuses_new_work(start: Start, smollm2_path: Path):
-    server = start("-m", f"small={smollm2_path}")
+    # On torch, whose answer takes seconds: time enough to look around while it runs.
+    server = start("-m", f"small={smollm2_path}", environ={"MEMRA_EXECUTOR": "torch"})
     body = CHAT | {"model": "small", "stream": True, "max_tokens": 60}
     with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=60) as stream:
         lines = (line for line in stream.iter_lines() if line.startswith("data: "))
@@ -121,7 +125,7 @@ def test_sigterm_lets_a_stream_finish_and_refuses_new_work(start: Start, smollm2
 
 @pytest.mark.models
 def test_a_drain_that_takes_too_long_is_cut(start: Start, smollm2_path: Path):
-    server = start("-m", f"small={smollm2_path}", environ={"MEMRA_DRAIN_S": "0.5"})
+    server = start("-m", f"small={smollm2_path}", environ={"MEMRA_DRAIN_S": "0.2", "MEMRA_EXECUTOR": "torch"})
     body = CHAT | {"model": "small", "stream": True, "max_tokens": 4000}
     with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=body, timeout=60) as stream:
         lines = stream.iter_lines()
@@ -131,3 +135,16 @@ def test_a_drain_that_takes_too_long_is_cut(start: Start, smollm2_path: Path):
     assert rest[-1] == "data: [DONE]"
     assert json.loads(rest[-2].removeprefix("data: "))["error"]["code"] == "draining"
     assert server.process.wait(timeout=30) == 0
+
+
+@pytest.mark.models
+@pytest.mark.skipif(find_native_obstacle() is not None, reason="the native engine is not built")
+def test_serving_on_the_native_engine_never_imports_torch(start: Start, smollm2_path: Path, tmp_path: Path):
+    (tmp_path / "torch.py").write_text("raise AssertionError('torch was imported')")
+    server = start("-m", f"small={smollm2_path}", environ={"MEMRA_EXECUTOR": "cpu", "PYTHONPATH": str(tmp_path)})
+    answer = httpx.post(
+        f"{server.url}/v1/chat/completions", json=CHAT | {"model": "small", "max_tokens": 8}, timeout=60
+    )
+    assert answer.status_code == 200
+    assert server.stop() == 0
+    assert "torch was imported" not in server.output()

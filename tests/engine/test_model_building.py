@@ -1,0 +1,69 @@
+"""How a model's cache is sized, and which executor and sampler it is given."""
+
+import pytest
+
+from memra.engine.executor_choice import ExecutorChoice, ExecutorKind, find_native_obstacle
+from memra.engine.model_building import PAGE_TOKENS, build_model, plan_model
+from memra.engine.native_sampler import NativeTokenSampler
+from memra.engine.sampler import Sampler
+from memra.errors import ConfigurationError, UnsupportedModelError
+from memra.models.registry import build_program
+from memra.settings import EngineSettings
+from memra.types import ModelName
+from tests.models.tiny_models import make_llama, make_qwen2
+
+NATIVE = pytest.mark.skipif(find_native_obstacle() is not None, reason="the native engine is not built")
+TORCH_CHOICE = ExecutorChoice(ExecutorKind.TORCH, num_threads=1, kv_element_bytes=4)
+CPU_CHOICE = ExecutorChoice(ExecutorKind.CPU, num_threads=1, kv_element_bytes=2)
+
+
+def program_of(model):
+    shapes = {name: tensor.shape for name, tensor in model.tensors.items()}
+    return build_program(model.architecture, model.metadata, shapes)
+
+
+def test_the_cache_fills_the_memory_that_is_set_aside_with_whole_pages():
+    program = program_of(make_llama())
+    per_token = sum(2 * layer.num_kv_heads * layer.head_dim for layer in program.kv_layers) * 4
+    plan = plan_model(program, TORCH_CHOICE, kv_memory_mb=1)
+    assert plan.num_pages == (1 << 20) // (per_token * PAGE_TOKENS)
+    assert plan.context_tokens == min(program.context_tokens, plan.num_pages * PAGE_TOKENS)
+
+
+def test_half_the_element_size_holds_twice_the_pages():
+    program = program_of(make_llama())
+    pages = [plan_model(program, choice, kv_memory_mb=4).num_pages for choice in (TORCH_CHOICE, CPU_CHOICE)]
+    assert pages[1] in {2 * pages[0], 2 * pages[0] + 1}
+
+
+def test_memory_for_less_than_a_page_is_refused_with_what_is_needed():
+    with pytest.raises(ConfigurationError, match=r"MEMRA_KV_MB: 0 MiB hold no page; give at least \d+"):
+        plan_model(program_of(make_llama()), TORCH_CHOICE, kv_memory_mb=0)
+
+
+def test_a_model_on_torch_samples_with_numpy_and_keeps_the_limits():
+    model = make_llama()
+    plan = plan_model(program_of(model), TORCH_CHOICE, kv_memory_mb=1)
+    settings = EngineSettings(device="cpu", max_rows=3, prefill_chunk_tokens=7)
+    loaded = build_model(ModelName("tiny"), plan, model.tensors, settings=settings)
+    assert loaded.executor.backend.startswith("torch-cpu-float32")
+    assert (loaded.max_rows, loaded.prefill_chunk_tokens, loaded.make_sampler) == (3, 7, Sampler)
+    loaded.executor.close()
+
+
+@NATIVE
+def test_a_model_on_the_native_engine_samples_natively():
+    model = make_qwen2()
+    plan = plan_model(program_of(model), CPU_CHOICE, kv_memory_mb=1)
+    loaded = build_model(ModelName("tiny"), plan, model.tensors, settings=EngineSettings())
+    assert loaded.executor.backend.startswith("cpu-")
+    assert loaded.make_sampler is NativeTokenSampler
+    loaded.executor.close()
+
+
+@NATIVE
+def test_a_shape_that_the_native_engine_lacks_is_refused_with_the_remedy():
+    model = make_llama()
+    plan = plan_model(program_of(model), CPU_CHOICE, kv_memory_mb=1)
+    with pytest.raises(UnsupportedModelError, match="MEMRA_EXECUTOR=torch"):
+        build_model(ModelName("tiny"), plan, model.tensors, settings=EngineSettings())
