@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from memra import __version__
+from memra.cli_bench import command as bench_command
+from memra.cli_doctor import command as doctor_command
 from memra.errors import MemraError, StartupError, UsageError, WorkerLostError
 from memra.settings import read_settings, unknown_variables
 
@@ -70,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--host-loop", metavar="LOOP", help="trio, or trio as a guest on asyncio (MEMRA_HOST_LOOP)")
     run.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info")
     run.set_defaults(run=_run)
+    for name, line, command in (
+        ("bench", "measure models on this machine", bench_command),
+        ("doctor", "say what memra finds on this machine", doctor_command),
+    ):
+        command.add_arguments(commands.add_parser(name, help=line, description=command.run.__doc__))
     return parser
 
 

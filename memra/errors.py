@@ -46,6 +46,10 @@ class AddressError(StartupError):
     """The address cannot be bound."""
 
 
+class MeasurementError(MemraError):
+    """`memra bench` cannot measure what it was asked to: exit code 1."""
+
+
 class WorkerLostError(MemraError):
     """The worker is gone and will not come back: exit code 70."""
 

@@ -1,0 +1,1 @@
+"""`memra bench`: how fast a model runs here, alone, beside another engine, and served."""

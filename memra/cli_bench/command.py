@@ -1,0 +1,66 @@
+"""The sub-command `memra bench`: its options, what they mean, and where the report goes.
+
+Kept light: whatever opens models or measures is imported only when the command runs.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "-m",
+        "--model",
+        metavar="NAME=SOURCE",
+        action="append",
+        dest="arguments",
+        help="measure a model; may be given several times. Sources as for `memra run`",
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML (MEMRA_CONFIG)")
+    parser.add_argument("--rows", type=_numbers, metavar="N,N", help="sequences that decode together: 1,2,4,8,16")
+    parser.add_argument("--depths", type=_depths, metavar="N,N", help="tokens before the last one: 0,2048,8192")
+    parser.add_argument("--deep-rows", type=_numbers, default=(1,), metavar="N,N", help="rows at those depths: 1")
+    parser.add_argument("--prefill", type=_positive, metavar="N", help="length of the measured prompt: 512")
+    parser.add_argument("--rounds", type=_positive, metavar="N", help="counted rounds: 3")
+    parser.add_argument("--threads", type=_positive, metavar="N", help="threads of every engine: all that may be used")
+    parser.add_argument("--executor", metavar="NAME", help="cpu or torch; the fastest that can be used")
+    parser.add_argument(
+        "--against", action="append", default=[], choices=["torch", "llama-cpp"], help="measure this one in turns too"
+    )
+    parser.add_argument("--llama-python", metavar="PATH", help="the Python that has llama-cpp-python, if not this one")
+    parser.add_argument("--served", action="store_true", help="measure `memra run` against the bare engine too")
+    parser.add_argument("--against-url", metavar="URL", help="with --served: drive this OpenAI-compatible server too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
+    parser.add_argument("--quick", action="store_true", help="one short round, to see that everything works")
+    parser.set_defaults(run=run)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return value
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(_positive(part) for part in text.split(",")))
+
+
+def _depths(text: str) -> tuple[int, ...]:
+    values = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    if min(values) < 0:
+        raise argparse.ArgumentTypeError(f"{text} holds a negative depth")
+    return values
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure models on this machine: speed, time to the first token, memory; alone, against another engine, served."""
+    from memra.cli_bench.run import run_bench  # noqa: PLC0415  (opens models, needed only here)
+
+    return run_bench(options, config=options.config or _configured(os.environ.get("MEMRA_CONFIG", "")))
+
+
+def _configured(path: str) -> Path | None:
+    return Path(path) if path else None

@@ -1,0 +1,43 @@
+"""What the command line says before anything heavy is imported."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memra.cli import main
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "doctor"])
+def test_every_command_explains_itself(command: str, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    assert f"memra {command}" in capsys.readouterr().out
+
+
+def test_the_commands_are_listed(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    out = capsys.readouterr().out
+    for command in ("run", "bench", "doctor"):
+        assert f"\n    {command} " in out
+
+
+def test_an_error_is_one_line_and_a_usage_error_is_code_two(capsys):
+    assert main(["bench", "--executor", "no-such"]) == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("memra: ")]
+    assert len(lines) == 1
+    assert "no-such" in lines[0]
+
+
+def test_asking_for_help_imports_nothing_heavy():
+    check = (
+        "import memra.cli, sys; memra.cli._parser().format_help();"
+        "heavy = {'torch', 'numpy', 'trio', 'quart', 'gguf', 'tokenizers'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True, cwd=REPOSITORY, timeout=60)
