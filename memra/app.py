@@ -59,8 +59,8 @@ def run(settings: Settings) -> int:
     """
     plugins = Plugins()
     plugins.load(blocked=settings.plugins.blocked, tables=settings.plugins.table)
-    _refuse_open_address(settings)
     with closing(bind(settings.http.address)) as listener:
+        _refuse_open_address(settings)
         models = open_models(settings, choose_executor(settings.engine))
         for model in models:
             _say(model.describe())

@@ -14,10 +14,10 @@ from typing import Any
 from memra import __version__
 from memra.cli_bench import command as bench_command
 from memra.cli_doctor import command as doctor_command
-from memra.errors import MemraError, StartupError, UsageError, WorkerLostError
-from memra.settings import read_settings, unknown_variables
+from memra.errors import MemraError, UsageError
+from memra.settings import read_settings, settings_file, unknown_variables
 
-_OK, _FAILED, _USAGE, _WORKER_LOST = 0, 1, 2, 70
+_FAILED, _USAGE = 1, 2
 
 log = logging.getLogger("memra")
 
@@ -34,19 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.run(options))
     except MemraError as error:
         sys.stderr.write(f"memra: {error.message}\n")
-        return _exit_code(error)
-
-
-def _exit_code(error: MemraError) -> int:
-    match error:
-        case UsageError():
-            return _USAGE
-        case WorkerLostError():
-            return _WORKER_LOST
-        case StartupError():
-            return _FAILED
-        case _:
-            return _FAILED
+        return _USAGE if isinstance(error, UsageError) else _FAILED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,8 +72,7 @@ def _run(options: argparse.Namespace) -> int:
     """Load the models and serve them until SIGTERM; with nothing configured, a small default model."""
     for name in unknown_variables(os.environ):
         log.warning("%s means nothing to memra; see docs/reference/settings.md for the names that do", name)
-    file = options.config or (Path(os.environ["MEMRA_CONFIG"]) if os.environ.get("MEMRA_CONFIG") else None)
-    settings = read_settings(_overrides(options), file=file)
+    settings = read_settings(_overrides(options), file=settings_file(options.config, os.environ))
 
     from memra.app import run  # noqa: PLC0415  (the server is imported only where one is started)
 

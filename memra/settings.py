@@ -127,7 +127,11 @@ class GateSettings:
         8192, "Context given to a request without `max_tokens`.", env="MEMRA_CTX", parse=int, check=_at_least(16)
     )
     max_interactive: int = _setting(
-        64, "Interactive requests in the house at once.", env="MEMRA_MAX_SESSIONS", parse=int, check=_at_least(1)
+        64,
+        "Interactive requests in the house at once; four times as many more may queue.",
+        env="MEMRA_MAX_SESSIONS",
+        parse=int,
+        check=_at_least(1),
     )
     max_judge: int = _setting(
         4, "Judge requests at once; more are refused.", env="MEMRA_LANE_MAX_JUDGE", parse=int, check=_at_least(0)
@@ -281,6 +285,13 @@ def read_settings(
     return Settings(**rooms)
 
 
+def settings_file(option: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Return the file that holds settings: from the command line, else `MEMRA_CONFIG`, else none."""
+    if option is not None:
+        return option
+    return Path(environ["MEMRA_CONFIG"]) if environ.get("MEMRA_CONFIG") else None
+
+
 def unknown_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the `MEMRA_*` names of an environment that mean nothing here: usually a misspelling."""
     known = {place.metadata["env"] for kind in ROOMS.values() for place in fields(kind)} | {"MEMRA_CONFIG"}
@@ -302,7 +313,7 @@ def _read_room(
             where, value = f"--{place.name.replace('_', '-')}", overrides[place.name]
         elif variable is not None and environ.get(variable, "") != "":
             where, value = variable, _parse(place, environ[variable], where=variable)
-        elif place.name in table:
+        elif table.get(place.name, "") != "":  # as in the environment, an empty text is no value
             where = f"[{room}] {place.name}"
             value = _from_toml(place, table[place.name], where=where)
         else:

@@ -1,5 +1,5 @@
-"""Operators for language models: one folder an operator, each with its maths, a torch reference and native code.
+"""Operators for language models: one folder an operator, each with its maths, a reference and native code.
 
-The references are the definition: float32 arithmetic, every order of summation fixed and stated. This package knows
-torch and nothing of the server that uses it.
+The references are the definition: every order of summation is fixed and stated. This package knows torch (in the
+references alone) and nothing of the server that uses it.
 """

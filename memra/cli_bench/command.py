@@ -7,6 +7,8 @@ import argparse
 import os
 from pathlib import Path
 
+from memra.settings import settings_file
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -59,8 +61,4 @@ def run(options: argparse.Namespace) -> int:
     """Measure models on this machine: speed, time to the first token, memory; alone, against another engine, served."""
     from memra.cli_bench.run import run_bench  # noqa: PLC0415  (opens models, needed only here)
 
-    return run_bench(options, config=options.config or _configured(os.environ.get("MEMRA_CONFIG", "")))
-
-
-def _configured(path: str) -> Path | None:
-    return Path(path) if path else None
+    return run_bench(options, config=settings_file(options.config, os.environ))

@@ -48,7 +48,7 @@ def executors() -> Mapping[str, ExecutorKind]:
     return {kind.name: kind for kind in kinds}
 
 
-def choose_executor(name: str | None) -> ExecutorKind:
+def require_executor(name: str | None) -> ExecutorKind:
     """Return the executor of this name, or the fastest that can be used.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from memra.chat.chat_format import ChatFormat
 from memra.cli_bench.engine_driver import EngineDriver
-from memra.cli_bench.executors import ExecutorSize, choose_executor
+from memra.cli_bench.executors import ExecutorSize, require_executor
 from memra.cli_bench.step_driver import StepDriver
 from memra.cli_bench.worker_loop import Operations, serve
 from memra.engine.executor import Executor
@@ -62,7 +62,7 @@ class MemraWorker:
             chunk_tokens: the server's prefill chunk.
             max_rows: the server's limit of sequences.
         """
-        kind = choose_executor(executor)
+        kind = require_executor(executor)
         importlib.import_module(kind.module)
         num_pages = max(StepDriver.count_pages(capacities, PAGE_TOKENS), -(-engine_tokens // PAGE_TOKENS) + max_rows)
         started_at = time.perf_counter()

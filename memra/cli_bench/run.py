@@ -13,7 +13,7 @@ from pathlib import Path
 
 from memra import __version__
 from memra.cli_bench.cases import BenchPlan
-from memra.cli_bench.executors import choose_executor
+from memra.cli_bench.executors import require_executor
 from memra.cli_bench.model_bench import (
     BenchModel,
     Engines,
@@ -27,7 +27,7 @@ from memra.cli_bench.report_json import to_json
 from memra.cli_bench.report_text import render_machine, render_model
 from memra.cli_bench.served_bench import ServedPlan
 from memra.cli_bench.subjects import LLAMA_CPP
-from memra.engine.executor_choice import choose_executor as choose_server_executor
+from memra.engine.executor_choice import choose_executor
 from memra.engine.processors import find_processors
 from memra.errors import UsageError
 from memra.identity import system_fingerprint
@@ -51,7 +51,7 @@ def run_bench(options: argparse.Namespace, *, config: Path | None) -> int:
     progress = Progress()
     reports: list[ModelReport] = []
     sys.stdout.write(render_machine(engines.num_threads, __version__))
-    server_choice = choose_server_executor(replace(settings.engine, executor=engines.executors[0]))
+    server_choice = choose_executor(replace(settings.engine, executor=engines.executors[0]))
     for model in open_models(settings, server_choice):
         bench = ModelBench(
             _describe(model),
@@ -91,9 +91,9 @@ def choose_engines(options: argparse.Namespace) -> Engines:
     Raises:
         UsageError: one of them cannot be used here, with the remedy.
     """
-    executors = [choose_executor(options.executor).name]
+    executors = [require_executor(options.executor).name]
     if "torch" in options.against:
-        executors.append(choose_executor("torch").name)
+        executors.append(require_executor("torch").name)
     llama_python = None
     if LLAMA_CPP in options.against:
         llama_python = options.llama_python or sys.executable

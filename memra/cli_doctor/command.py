@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from memra.settings import read_settings
+from memra.settings import read_settings, settings_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     from memra.cli_doctor.findings import find_all  # noqa: PLC0415  (heavy, needed only here)
     from memra.cli_doctor.screen import render  # noqa: PLC0415  (as above)
 
-    file = options.config or (Path(os.environ["MEMRA_CONFIG"]) if os.environ.get("MEMRA_CONFIG") else None)
+    file = settings_file(options.config, os.environ)
     found = find_all(read_settings({}, file=file))
     if options.json:
         values = asdict(found)

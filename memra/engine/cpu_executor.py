@@ -1,8 +1,8 @@
 """The native CPU executor: one call without the GIL per step, int8 activations, weights in tiled layouts.
 
 Trade: owns the threads, the weights and the key-value pages of one model, and keeps the executor's promise that a row's
-bits depend on its own sequence alone. Chosen by the worker where the native library is built; never imports torch.
-Refuses to know queues, sampling and text.
+bits depend on its own sequence alone. Chosen by `memra.engine.executor_choice` where the native library is built; never
+imports torch. Refuses to know queues, sampling and text.
 """
 
 import numpy as np
@@ -33,15 +33,13 @@ class CpuExecutor:
         variant: the instruction set in use; all give the same bits.
     """
 
-    def __init__(  # noqa: PLR0913 - keyword-only settings
+    def __init__(
         self,
         program: Program,
         tensors: WeightTensors,
         *,
         num_threads: int,
         num_pages: int,
-        page_tokens: int = PAGE_TOKENS,
-        kv_type: str = "f16",
         variant: str | None = None,
     ) -> None:
         """Load and repack all weights; takes as long as reading the file.
@@ -50,9 +48,7 @@ class CpuExecutor:
             program: what to run.
             tensors: weights by name; the embedding table's bytes are read in place, so the file stays mapped.
             num_threads: threads of a step, the caller among them.
-            num_pages: size of the cache in pages of `page_tokens` tokens.
-            page_tokens: 64, the kernels' page.
-            kv_type: `f16`.
+            num_pages: size of the cache in pages of 64 tokens; keys and values are kept as f16.
             variant: an entry of `memra_kernels.native.usable_variants()`; None takes the best.
 
         Raises:
@@ -60,10 +56,6 @@ class CpuExecutor:
             CorruptFileError: a tensor is missing, misshapen, or holds NaN or infinite scales.
             UnsupportedModelError: a shape that the kernels do not run.
         """
-        if page_tokens != PAGE_TOKENS:
-            raise ConfigurationError(f"The CPU engine has pages of {PAGE_TOKENS} tokens, not {page_tokens}.")
-        if kv_type != "f16":
-            raise ConfigurationError(f"The CPU engine keeps keys and values as f16, not {kv_type}.")
         self._program = program
         self._num_pages = num_pages
         self._pool: ThreadPool | None = None

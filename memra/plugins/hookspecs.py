@@ -18,8 +18,8 @@ def memra_configure(config: Mapping[str, Any]) -> None:
 
 @hookspec
 def memra_request_ended(record: RequestEnded) -> None:
-    """Take the one usage record of a request, whatever its end was.
+    """Take the one usage record of an admitted request, whatever its end was.
 
-    Called after the answer's last byte was handed over, on the loop's thread: return quickly. Every plugin is called;
-    an exception is logged with the plugin's name and disturbs nobody.
+    Called when generation has ended, on the loop's thread, while the last bytes may still be on their way: return
+    quickly. Every plugin is called; an exception is logged with the plugin's name and disturbs nobody.
     """

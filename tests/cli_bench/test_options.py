@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from memra.cli_bench import command, executors
-from memra.cli_bench.executors import choose_executor
+from memra.cli_bench.executors import require_executor
 from memra.cli_bench.run import choose_engines, make_plan
 from memra.errors import UsageError
 
@@ -54,11 +54,11 @@ def test_llama_cpp_in_this_python_needs_no_name(monkeypatch):
 
 def test_an_unknown_executor_is_refused_with_those_known():
     with pytest.raises(UsageError, match=r"'tpu'.*cpu, torch"):
-        choose_executor("tpu")
+        require_executor("tpu")
 
 
 def test_the_fastest_usable_executor_is_chosen_and_an_obstacle_is_told(monkeypatch):
     monkeypatch.setattr(executors, "find_native_obstacle", lambda: "not built")
-    assert choose_executor(None).name == "torch"
+    assert require_executor(None).name == "torch"
     with pytest.raises(UsageError, match="executor cpu: not built"):
-        choose_executor("cpu")
+        require_executor("cpu")

@@ -93,11 +93,7 @@ def test_only_rows_that_are_asked_for_get_logits(build: Build):
     assert executor.run(make_batch([run], outputs=[])).shape == (0, VOCAB_SIZE)
 
 
-def test_a_setting_that_the_kernels_lack_is_refused(build: Build):
-    with pytest.raises(ConfigurationError, match="64 tokens, not 32"):
-        build(make_qwen2(), page_tokens=32)
-    with pytest.raises(ConfigurationError, match="not q8_0"):
-        build(make_qwen2(), kv_type="q8_0")
+def test_a_number_of_threads_that_makes_no_sense_is_refused(build: Build):
     with pytest.raises(ConfigurationError, match="threads"):
         build(make_qwen2(), num_threads=0)
 
