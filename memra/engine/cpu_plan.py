@@ -358,6 +358,7 @@ class PlanBuilder:
                 self._weights[name] = self._plan.weight(stored, quant_type=quant_type, rows=rows, columns=columns)
             except NativeError as error:
                 raise CorruptFileError(f"Tensor {name} ({quant_type}) cannot be loaded: {error}.") from error
+            tensor.release()
         return self._weights[name]
 
     def _part(self, linear: Linear, out: int, *, add: bool = False) -> LinearPart:

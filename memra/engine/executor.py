@@ -40,6 +40,10 @@ class WeightTensor(Protocol):
         """All values as float32, in `shape`."""
         ...
 
+    def release(self) -> None:
+        """Say that the stored bytes have been read, so that the system may take their memory back."""
+        ...
+
 
 WeightTensors = Mapping[str, WeightTensor]
 

@@ -69,6 +69,7 @@ def load_weights(
         # torch's own allocation: the array's may lie at any address, and matrix kernels look at alignment.
         weight = torch.empty(shape, dtype=dtype if name in matrices else torch.float32, device=device)
         weights[name] = weight.copy_(torch.from_numpy(values))
+        tensor.release()
     return weights
 
 

@@ -5,8 +5,9 @@ families and executors do. Nothing is read from the file here until a tensor's `
 """
 
 import math
+import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -42,12 +43,28 @@ class StoredTensor:
         quant_type: GGML type name, such as `Q4_K` or `F32`.
         data: uint8 `[size in bytes]`, read-only, usually a view of the mapped file; it stays readable for as long as
             somebody holds it, also after the checkpoint is closed.
+        mapping: the mapped file that `data` lies in, from `offset` on; None for values in memory of their own.
+        offset: bytes into `mapping`.
     """
 
     name: str
     shape: tuple[int, ...]
     quant_type: str
     data: NDArray[np.uint8]
+    mapping: mmap.mmap | None = field(default=None, repr=False)
+    offset: int = 0
+
+    def release(self) -> None:
+        """Say that the bytes have been read: the system may take their memory back, and reads them again if need be.
+
+        Without this, a file whose weights were copied elsewhere counts twice in the process's resident memory.
+        """
+        if self.mapping is None:
+            return
+        first = -(-self.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (self.offset + self.data.size) // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < last:
+            self.mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
     def dequantise(self) -> NDArray[np.float32]:
         """All values as a new float32 array in `shape`.

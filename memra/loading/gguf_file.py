@@ -75,7 +75,12 @@ def _map_file(path: Path) -> _MappedFile:
     whole = np.frombuffer(buffer, dtype=np.uint8)
     tensors = {
         entry.name: StoredTensor(
-            entry.name, entry.shape, entry.quant_type, whole[entry.start : entry.start + entry.num_bytes]
+            entry.name,
+            entry.shape,
+            entry.quant_type,
+            whole[entry.start : entry.start + entry.num_bytes],
+            mapping=buffer,
+            offset=entry.start,
         )
         for entry in header.tensors
     }

@@ -7,6 +7,7 @@ refuses a name it does not know, since a weight left out changes what the model 
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +69,7 @@ def gguf_tensors(
         adjusted = tensor
         if family.norms_store_offset and gguf_name.endswith("norm.weight"):
             adjusted = with_values_changed(tensor, lambda values: values + np.float32(1))
-        renamed[gguf_name] = StoredTensor(gguf_name, adjusted.shape, adjusted.quant_type, adjusted.data)
+        renamed[gguf_name] = replace(adjusted, name=gguf_name)
     return renamed
 
 

@@ -70,8 +70,7 @@ def map_safetensors(path: Path) -> SafetensorsFile:
         raise _corrupt(path, f"claims a header of {header_bytes} bytes in a file of {size}")
     data_start = _LENGTH_BYTES + header_bytes
     entries = _read_entries(buffer[_LENGTH_BYTES:data_start], path, data_bytes=size - data_start)
-    data = np.frombuffer(buffer, dtype=np.uint8)[data_start:]
-    return SafetensorsFile({entry.name: _stored(entry, data) for entry in entries}, size)
+    return SafetensorsFile({entry.name: _stored(entry, buffer, data_start) for entry in entries}, size)
 
 
 def _corrupt(path: Path, reason: str) -> CorruptFileError:
@@ -123,8 +122,10 @@ def _are_sizes(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
 
 
-def _stored(entry: _Entry, data: NDArray[np.uint8]) -> StoredTensor:
-    return StoredTensor(entry.name, entry.shape, entry.dtype, data[entry.begin : entry.end])
+def _stored(entry: _Entry, buffer: mmap.mmap, data_start: int) -> StoredTensor:
+    offset = data_start + entry.begin
+    data = np.frombuffer(buffer, dtype=np.uint8)[offset : data_start + entry.end]
+    return StoredTensor(entry.name, entry.shape, entry.dtype, data, mapping=buffer, offset=offset)
 
 
 def with_values_changed(

@@ -1,5 +1,7 @@
+import mmap
 import subprocess
 import sys
+from pathlib import Path
 
 import gguf
 import gguf.quants
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 from memra.loading.checkpoint import StoredTensor, bytes_per_row
+from memra.loading.gguf_file import open_gguf
 
 DEQUANTISABLE = sorted(
     {kind.name for kind in gguf.quants._type_traits} | {"F32", "F16"},
@@ -63,3 +66,19 @@ def test_importing_the_room_imports_no_torch():
     )
     finished = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert finished.stdout.strip() == "[]"
+
+
+@pytest.mark.models
+def test_released_bytes_leave_the_resident_memory_and_can_be_read_again(smollm2_path: Path):
+    checkpoint = open_gguf(smollm2_path)
+    tensor = checkpoint.tensors["token_embd.weight"]
+    before = tensor.data.copy()
+    resident = _resident_bytes()
+    tensor.release()
+    assert _resident_bytes() < resident - 0.9 * tensor.data.size
+    np.testing.assert_array_equal(tensor.data, before)
+
+
+def _resident_bytes() -> int:
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * mmap.PAGESIZE

@@ -24,6 +24,9 @@ class ArrayTensor:
     def shape(self) -> tuple[int, ...]:
         return self.values.shape
 
+    def release(self) -> None:
+        """Values in memory stay."""
+
     @property
     def data(self) -> NDArray[np.uint8]:
         return self.values.reshape(-1).view(np.uint8)
