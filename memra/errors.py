@@ -50,10 +50,6 @@ class MeasurementError(MemraError):
     """`memra bench` cannot measure what it was asked to: exit code 1."""
 
 
-class WorkerLostError(MemraError):
-    """The worker is gone and will not come back: exit code 70."""
-
-
 class IntegrityError(MemraError):
     """The engine's own bookkeeping contradicts itself: a bug, after which the worker must not go on."""
 
@@ -79,10 +75,6 @@ class AuthenticationError(RequestError):
     """The request carries no API key, or one that opens nothing here."""
 
 
-class PermissionDeniedError(RequestError):
-    """The API key is known, but may not do this."""
-
-
 class UnknownModelError(InvalidRequestError):
     """No model of that name is served."""
 
@@ -104,12 +96,27 @@ class BusyError(RequestError):
 
     Attributes:
         retry_after_s: seconds after which trying again makes sense.
+        slots_limit, slots_remaining: of the lane that is full, as in `RequestAdmitted`; None when no lane is.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float = 2.0, param: str | None = None) -> None:
-        """Keep the message and the wait."""
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after_s: float = 2.0,
+        param: str | None = None,
+        slots_limit: int | None = None,
+        slots_remaining: int | None = None,
+    ) -> None:
+        """Keep the message, the wait and the lane's slots."""
         super().__init__(message, param=param)
         self.retry_after_s = retry_after_s
+        self.slots_limit = slots_limit
+        self.slots_remaining = slots_remaining
+
+
+class BodyBusyError(BusyError):
+    """Too many request bodies are being read at once."""
 
 
 class DrainingError(BusyError):
@@ -122,10 +129,6 @@ class OverloadedError(BusyError):
 
 class EngineFaultError(RequestError):
     """The engine failed while it worked on this request; the raw cause is in the log, not in the message."""
-
-
-class NoRouteError(RequestError):
-    """No such path, or not with this method."""
 
 
 class BodyTooLargeError(RequestError):

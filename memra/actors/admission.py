@@ -1,9 +1,10 @@
 """Admission: decides who comes in, and writes down how each request ended.
 
-It accepts `AdmitRequest` (asked; answered with `RequestAdmitted` or refused with a `RequestError`), `ReleaseSlot` and
-`RefuseNewWork` (told). For every admitted request it hands one `RequestEnded` to an observer. The checks come in the
-order key, model, drain, slot, so that nobody without a key learns anything. A failing observer is logged and disturbs
-nobody. The policies are `memra.gate`'s; here is only their state's one owner.
+It accepts `CheckKey` (asked; answered with None) and `AdmitRequest` (asked; answered with `RequestAdmitted`), both of
+which it may refuse with a `RequestError`, and, told, `ReleaseSlot` and `RefuseNewWork`. For every admitted request it
+hands one `RequestEnded` to an observer. The checks come in the order key, model, drain, slot, so that nobody without a
+key learns anything. A failing observer is logged and disturbs nobody. The policies are `memra.gate`'s; here is only
+their state's one owner.
 """
 
 import logging
@@ -18,7 +19,7 @@ from memra.actors.trio_actor import TrioActor
 from memra.errors import DrainingError, UnknownModelError
 from memra.gate.keys import KeyCheck
 from memra.gate.slots import SlotTable
-from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, RequestEnded
+from memra.messages.admission import AdmitRequest, CheckKey, ReleaseSlot, RequestAdmitted, RequestEnded
 from memra.messages.lifecycle import RefuseNewWork
 from memra.telemetry import names
 from memra.telemetry.spans import stage_span
@@ -68,6 +69,8 @@ class Admission(TrioActor):
     def handle(self, message: Any) -> RequestAdmitted | None:
         """Handle one message; see the module for those accepted."""
         match message:
+            case CheckKey(api_key):
+                self._keys.identify(api_key)
             case AdmitRequest():
                 with stage_span(names.SPAN_ADMISSION, message.traceparent):
                     return self._admit(message)

@@ -19,6 +19,7 @@ import trio
 from pykka import ActorDeadError, messages
 
 from memra.actors.future import TrioFuture
+from memra.actors.mailbox import ThreadMailbox, TrioMailbox
 from memra.telemetry.spans import attached
 
 # At INFO pykka writes out the errors that it hands to askers, and a template's error may quote a prompt.
@@ -80,10 +81,18 @@ class Dispatch:
 async def ask(ref: Ref, message: object) -> Any:
     """Send a message and wait for the answer; an error of the handler is raised here.
 
+    Cancelling the wait takes a message that was not read yet out of the mailbox again, except for a stop: whoever asks
+    and leaves makes no work.
+
     Raises:
         ActorDeadError: the actor is gone, or went before it answered.
     """
-    return await cast("TrioFuture", ref.ask(message, block=False))
+    answer = cast("TrioFuture", ref.ask(message, block=False))
+    try:
+        return await answer
+    except trio.Cancelled:
+        cast("ThreadMailbox | TrioMailbox", ref.actor_inbox).withdraw(answer)
+        raise
 
 
 def tell_if_alive(ref: Ref, message: object) -> bool:

@@ -8,11 +8,15 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pykka import ActorDeadError
+
 from memra.actors.base import Ref, ask
 from memra.actors.contract import Reply
 from memra.actors.metrics import public_metrics
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_walk import RequestWalk, Stations
+from memra.errors import DrainingError
+from memra.messages.admission import CheckKey
 from memra.messages.generation import GenerationRequest
 from memra.messages.lifecycle import HealthReported, ReportHealth
 from memra.types import ModelName
@@ -44,6 +48,18 @@ class ActorHouse:
     def models(self) -> tuple[ModelName, ...]:
         """The names that are served, in configured order."""
         return self._models
+
+    async def check_key(self, api_key: str | None) -> None:
+        """Say whether a key opens the server, before anything else of a request is read.
+
+        Raises:
+            AuthenticationError: no key was sent, or not this one.
+            DrainingError: the house is closed.
+        """
+        try:
+            await ask(self._stations.admission, CheckKey(api_key))
+        except ActorDeadError:
+            raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
 
     @asynccontextmanager
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator[Reply]:

@@ -37,6 +37,18 @@ class House(Protocol):
         """The names that are served, in configured order."""
         ...
 
+    async def check_key(self, api_key: str | None) -> None:
+        """Say whether a key opens the server, before anything else of a request is read.
+
+        Args:
+            api_key: the bearer token as sent, or None.
+
+        Raises:
+            AuthenticationError: no key was sent, or not this one.
+            DrainingError: the house is closed.
+        """
+        ...
+
     def open_reply(self, request: GenerationRequest) -> AbstractAsyncContextManager[Reply]:
         """Admit, render and submit a request; leaving the context early frees everything that it holds.
 

@@ -58,7 +58,7 @@ class TrioFuture(pykka.ThreadingFuture[Any]):
         return super().get(timeout=timeout)
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        """Wait for the answer; its error is raised here. Cancelling the wait leaves the asked actor alone.
+        """Wait for the answer; its error is raised here. Cancelling leaves the asked actor alone, unlike `ask()`.
 
         Raises:
             TypeError: the future was made by `map()`, `join()` or `ActorRef.stop()`, which can only block.

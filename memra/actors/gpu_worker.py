@@ -5,8 +5,9 @@ to take the next step, so that every message which arrived during a step is hand
 sleeps on its mailbox. Up go the events of a step in one hop to `deliver` in the trio thread, and to lifecycle
 `WorkerReady` or `WorkerDied`. It never waits for anybody.
 
-How it fails: an engine that cannot be made, or an error out of a step, ends the worker; every request that it had taken
-or that waited in its mailbox gets a `RequestFailed` first. An error out of a submit fails that request alone.
+How it fails: an engine that cannot be made, an error out of a step, or books that are found wrong when idle, end the
+worker; every request that it had taken or that waited in its mailbox gets a `RequestFailed` first. An error out of a
+submit fails that request alone.
 """
 
 import logging
@@ -113,7 +114,8 @@ class GpuWorker(ThreadActor):
             case ReportWork():
                 return engine.report()
             case CheckIdle():
-                self._check_idle(engine)
+                if not engine.has_work:
+                    engine.check_integrity()
             case _:
                 raise UnknownMessageError(self, message)
         return None
@@ -131,15 +133,14 @@ class GpuWorker(ThreadActor):
         exception_value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Fail what is open, free the engine as far as it lets itself be freed, and tell lifecycle."""
+        """Fail what is open and tell lifecycle; then free the engine, which may hang for ever on a dead driver."""
         del exception_type, traceback
+        self._report_loss(exception_value or RuntimeError("unknown cause"), was_loaded=True)
         try:
             if self._engine is not None:
                 self._engine.close()
         except Exception:
             log.exception("the engine could not be closed after its failure")
-        finally:
-            self._report_loss(exception_value or RuntimeError("unknown cause"), was_loaded=True)
 
     def _take_step(self, engine: WorkerEngine) -> None:
         self._is_step_told = False
@@ -173,14 +174,6 @@ class GpuWorker(ThreadActor):
             self._is_idle = True
             self._pulse.beat(WorkerPhase.IDLE)
             self.actor_ref.tell(CheckIdle())
-
-    def _check_idle(self, engine: WorkerEngine) -> None:
-        if engine.has_work:
-            return
-        try:
-            engine.check_integrity()
-        except Exception:
-            log.exception("the engine's books do not agree")
 
     def _report_loss(self, error: BaseException, *, was_loaded: bool) -> None:
         self._pulse.beat(WorkerPhase.DEAD)

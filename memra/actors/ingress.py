@@ -5,39 +5,13 @@ the worker's events come to the same table straight from the loop, one call a st
 request id that is in use is the asker's error; ingress itself has nothing to fail at.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from memra.actors.base import ActorSystem, UnknownMessageError
 from memra.actors.replies import ReplyStream, ReplyTable
 from memra.actors.trio_actor import TrioActor
 from memra.errors import DrainingError
-from memra.types import RequestId
-
-
-@dataclass(frozen=True, slots=True)
-class OpenReply:
-    """Ask for the stream of a new request."""
-
-    request_id: RequestId
-
-
-@dataclass(frozen=True, slots=True)
-class CloseReply:
-    """The request is over; unknown ids are ignored."""
-
-    request_id: RequestId
-
-
-@dataclass(frozen=True, slots=True)
-class CutReplies:
-    """End every open answer with a `DrainingError`.
-
-    Attributes:
-        message: for the clients.
-    """
-
-    message: str
+from memra.messages.replies import CloseReply, CutReplies, OpenReply
 
 
 class Ingress(TrioActor):

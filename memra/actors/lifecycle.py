@@ -21,7 +21,6 @@ import trio
 
 from memra.actors.base import ActorSystem, Ref, UnknownMessageError, tell_if_alive
 from memra.actors.health import judge_health
-from memra.actors.ingress import CutReplies
 from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
 from memra.actors.run_state import EXIT_STARTUP_FAILED, EXIT_WORKER_LOST, RunState
@@ -38,6 +37,7 @@ from memra.messages.lifecycle import (
     WorkerDied,
     WorkerReady,
 )
+from memra.messages.replies import CutReplies
 from memra.settings import LifecycleSettings
 from memra.types import ModelName
 

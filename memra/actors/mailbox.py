@@ -1,12 +1,15 @@
 """Mailboxes that can be closed: one read by a thread, one read by a trio task; any thread may put.
 
 A message put into a closed mailbox is refused at once, so that nobody waits for an actor that died a moment ago. They
-have no bound of their own: admission lets only so many requests in, each sends a handful of messages, and the worker's
-steps never come this way. They know nothing of what they carry. Used by the two kinds of actors in this folder.
+have no bound of their own, and need none: admission lets only so many requests in, each has one ask under way and tells
+a handful of messages, an ask that its asker gave up is taken out again, and the worker's steps never come this way.
+They know nothing of what they carry. Used by the two kinds of actors in this folder.
 """
 
+import contextlib
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import trio
@@ -45,6 +48,11 @@ class ThreadMailbox:
     def empty(self) -> bool:
         """Whether no message waits."""
         return not self._envelopes
+
+    def withdraw(self, reply_to: object) -> None:
+        """Forget the message that this future would have answered; nothing happens when it was read already."""
+        with self._changed:
+            _withdraw(self._envelopes, reply_to)
 
     def close(self) -> list[Envelope[Any]]:
         """Take no more messages; returns those that were not read. May be called twice."""
@@ -90,8 +98,10 @@ class TrioMailbox:
                 self._token.run_sync_soon(self._wake, idempotent=True)
             except trio.RunFinishedError:
                 # The loop ended before the reader could close the mailbox.
-                for left in self.close():
-                    refuse(left)
+                left = self.close()
+                refuse_all(other for other in left if other is not envelope)
+                if envelope.reply_to is None or any(other is envelope for other in left):
+                    refuse(envelope)  # else another thread's put has answered it
 
     def get(self) -> Envelope[Any]:
         """Take the oldest message.
@@ -104,6 +114,11 @@ class TrioMailbox:
     def empty(self) -> bool:
         """Whether no message waits."""
         return not self._envelopes
+
+    def withdraw(self, reply_to: object) -> None:
+        """Forget the message that this future would have answered; nothing happens when it was read already."""
+        with self._lock:
+            _withdraw(self._envelopes, reply_to)
 
     async def receive(self) -> Envelope[Any]:
         """Take the oldest message; waits until there is one. Always a checkpoint."""
@@ -142,3 +157,18 @@ def refuse(envelope: Envelope[Any]) -> None:
         return
     error = ActorDeadError("the actor stopped before it could answer")
     envelope.reply_to.set_exception((ActorDeadError, error, None))
+
+
+def refuse_all(envelopes: Iterable[Envelope[Any]]) -> None:
+    """Answer every message that nobody will read; those that were told are dropped, for their senders are long gone."""
+    for envelope in envelopes:
+        with contextlib.suppress(ActorDeadError):
+            refuse(envelope)
+
+
+def _withdraw(envelopes: deque[Envelope[Any]], reply_to: object) -> None:
+    for place, envelope in enumerate(envelopes):
+        # A stop is an order, whether or not somebody waits until it is carried out.
+        if envelope.reply_to is reply_to and not isinstance(envelope.message, messages._ActorStop):  # noqa: SLF001
+            del envelopes[place]
+            return

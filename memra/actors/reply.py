@@ -7,6 +7,7 @@ a stop string that it finds ends the answer, and the worker is told. Knows nothi
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -39,7 +40,7 @@ class StageTimes:
 class WorkerReply:
     """The parts of one answer, in order; iterate once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of what is known of the request)
         self,
         stream: ReplyStream,
         rendered: PromptRendered,
@@ -47,6 +48,7 @@ class WorkerReply:
         admitted: RequestAdmitted,
         budget: TokenBudget,
         times: StageTimes,
+        abort: Callable[[], object],
     ) -> None:
         """Take what is known of the request.
 
@@ -56,12 +58,14 @@ class WorkerReply:
             admitted: the slot that is held.
             budget: tells whether the context or the client bounds the answer.
             times: written here from the start of the prompt on.
+            abort: tells the worker to let go of the request; called once, when a stop string is found before its end.
         """
         self._stream = stream
         self._prompt = rendered
         self._admitted = admitted
         self._budget = budget
         self._times = times
+        self._abort = abort
         self._parts: deque[ReplyPart] = deque()
         self._text: list[str] = []
         self._token_ids: list[TokenId] = []
@@ -88,7 +92,7 @@ class WorkerReply:
 
     @property
     def is_worker_done(self) -> bool:
-        """Whether the worker has let go of the request, so that nothing is left to abort."""
+        """Whether the worker has let go of the request or was told to, so that nothing is left to abort."""
         return self._is_worker_done
 
     @property
@@ -170,11 +174,18 @@ class WorkerReply:
             if text:
                 self._text.append(text)
             if reader.is_stopped:
-                self._stop = StopCause.STOP_STRING
+                self._stop_at_string()
                 return
         self._num_generated = event.num_generated
         if event.stop is not None:
             self._finish(event.stop)
+
+    def _stop_at_string(self) -> None:
+        self._stop = StopCause.STOP_STRING
+        if not self._is_worker_done:
+            # At once: the client may take its time with the last words, and the row is somebody else's by then.
+            self._is_worker_done = True
+            self._abort()
 
     def _finish(self, stop: StopCause) -> None:
         held_back = self._prompt.reader.finish()

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pykka import ActorDeadError
 
 from memra.actors.base import Ref, ask, tell_if_alive
-from memra.actors.ingress import CloseReply, OpenReply
 from memra.actors.replies import ReplyStream
 from memra.actors.reply import StageTimes, WorkerReply
 from memra.actors.worker_link import WorkerLink
 from memra.errors import BusyError, DrainingError, EngineFaultError, RequestError
 from memra.gate.context_budget import TokenBudget, resolve_budget
 from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted
-from memra.messages.generation import ChatPrompt, GenerationRequest
+from memra.messages.generation import GenerationRequest
 from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.replies import CloseReply, OpenReply
 from memra.messages.work import SubmitPrompt
 from memra.telemetry import names
 from memra.telemetry.spans import RequestTrace
@@ -80,7 +80,7 @@ class RequestWalk:
         request_id = self._request.request_id
         reply = self._reply
         if reply is not None and not reply.is_worker_done:
-            self._stations.worker.abort(request_id)
+            self._abort()
         if self._may_hold_stream:
             tell_if_alive(self._stations.ingress, CloseReply(request_id))
         if self._may_hold_slot:
@@ -104,10 +104,12 @@ class RequestWalk:
             self._request.max_new_tokens,
             context_tokens=rendered.context_tokens,
             context_floor_tokens=self._stations.context_floor_tokens,
-            param="messages" if isinstance(self._request.prompt, ChatPrompt) else "prompt",
+            param=self._request.prompt.param,
         )
         self._submit(rendered, budget)
-        self._reply = WorkerReply(stream, rendered, admitted=admitted, budget=budget, times=self._times)
+        self._reply = WorkerReply(
+            stream, rendered, admitted=admitted, budget=budget, times=self._times, abort=self._abort
+        )
         return self._reply
 
     async def _open_stream(self) -> ReplyStream:
@@ -143,6 +145,7 @@ class RequestWalk:
             request.model,
             request.prompt,
             stop_strings=request.stop_strings,
+            stop_token_ids=request.stop_token_ids,
             traceparent=self._trace.traceparent,
         )
         rendered: PromptRendered = await ask(self._stations.templating, message)
@@ -159,12 +162,15 @@ class RequestWalk:
                 prompt_ids=rendered.prompt_ids,
                 max_new_tokens=budget.max_new_tokens,
                 sampling=request.sampling,
-                stop_ids=rendered.eos_ids | request.stop_token_ids,
+                stop_ids=request.stop_token_ids,
                 eos_ids=rendered.eos_ids,
                 lane=request.lane,
                 traceparent=self._trace.traceparent,
             )
         )
+
+    def _abort(self) -> None:
+        self._stations.worker.abort(self._request.request_id)
 
     def _end_trace(self) -> None:
         reply = self._reply

@@ -1,8 +1,9 @@
 """Templating: the thread in which prompts become tokens, away from the loop because it may take many milliseconds.
 
-It accepts `RenderPrompt` (asked; answered with `PromptRendered`). A `RequestError` of the renderer goes to the asker as
-it is; any other error becomes an `EngineFaultError`, and the log gets its type and place but not its text, which may
-quote a prompt.
+It accepts `RenderPrompt` (asked; answered with `PromptRendered`). A prompt whose client leaves while it waits is taken
+out of the mailbox by `ask`; at most the one that is being rendered just then is rendered for nobody. A `RequestError`
+of the renderer goes to the asker as it is; any other error becomes an `EngineFaultError`, and the log gets its type and
+place but not its text, which may quote a prompt.
 """
 
 import logging

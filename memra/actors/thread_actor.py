@@ -5,17 +5,15 @@ thread is a daemon: one that hangs in native code must not keep the process aliv
 worker.
 """
 
-import contextlib
 import threading
 from types import TracebackType
 from typing import Any
 
 import pykka
-from pykka import ActorDeadError
 
 from memra.actors.base import ActorSystem, Dispatch
 from memra.actors.future import TrioFuture
-from memra.actors.mailbox import ThreadMailbox, refuse
+from memra.actors.mailbox import ThreadMailbox, refuse_all
 
 
 class ThreadActor(Dispatch, pykka.ThreadingActor):
@@ -43,12 +41,9 @@ class ThreadActor(Dispatch, pykka.ThreadingActor):
     def _start_actor_loop(self) -> None:
         threading.Thread(target=self._actor_loop, name=type(self).__name__, daemon=self.use_daemon_thread).start()
 
-    def _actor_loop(self) -> None:
-        super()._actor_loop()
-        # Whatever came in between pykka's last look and now is refused here, and from now on in put().
-        for envelope in self.actor_inbox.close():
-            with contextlib.suppress(ActorDeadError):  # it was told: nobody waits
-                refuse(envelope)
+    def _actor_loop_teardown(self) -> None:
+        # In one go, and from now on in put(): pykka would empty it one by one, while messages come and are withdrawn.
+        refuse_all(self.actor_inbox.close())
 
     def on_receive(self, message: Any) -> Any:
         """Handle one message.

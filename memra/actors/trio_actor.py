@@ -5,18 +5,17 @@ wait for each other. What has to wait is a task in the system's nursery, which t
 Subclassed by ingress, admission and lifecycle.
 """
 
-import contextlib
 import inspect
 import sys
 from typing import Any
 
 import pykka
-from pykka import ActorDeadError, ActorRegistry, messages
+from pykka import ActorRegistry, messages
 from pykka._envelope import Envelope
 
 from memra.actors.base import ActorSystem, Dispatch
 from memra.actors.future import TrioFuture
-from memra.actors.mailbox import TrioMailbox, refuse
+from memra.actors.mailbox import TrioMailbox, refuse_all
 
 
 class TrioActor(Dispatch, pykka.Actor):
@@ -97,7 +96,5 @@ class TrioActor(Dispatch, pykka.Actor):
     def _leave(self) -> None:
         ActorRegistry.unregister(self.actor_ref)
         self.actor_stopped.set()
-        for envelope in self.actor_inbox.close():
-            with contextlib.suppress(ActorDeadError):  # it was told: nobody waits
-                refuse(envelope)
+        refuse_all(self.actor_inbox.close())
         self.on_exit()

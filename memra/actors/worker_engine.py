@@ -34,7 +34,7 @@ class WorkerEngine(Protocol):
         ...
 
     def check_integrity(self) -> None:
-        """Compare what is held with who holds it; an error says what does not agree. Called when idle."""
+        """Compare what is held with who holds it; called when idle. An error means that the engine is lost."""
         ...
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from memra.chat.answer_reader import TextAnswerReader
 from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.template import ChatTemplate
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
-from memra.errors import ContextLengthError, InvalidRequestError
+from memra.errors import ContextLengthError, InvalidRequestError, TemplateError
 from memra.messages.generation import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.vocabulary import Vocabulary
@@ -57,12 +57,13 @@ class ChatFormat:
 
         Raises:
             InvalidRequestError: the prompt is empty, has ids outside the vocabulary or tools that the template does not
-                know, or the stop strings cannot be used.
+                know, a stop token is outside the vocabulary, or the stop strings cannot be used.
             TemplateError: the template refused the messages.
             ContextLengthError: the prompt leaves no room for an answer.
         """
+        self._check_stop_tokens(command.stop_token_ids)
         prompt_ids = self._encode(command.prompt)
-        param = "messages" if isinstance(command.prompt, ChatPrompt) else "prompt"
+        param = command.prompt.param
         if not prompt_ids:
             raise InvalidRequestError(f"the prompt is empty; send at least one token of text in {param!r}", param=param)
         if len(prompt_ids) >= self.context_tokens:
@@ -85,28 +86,48 @@ class ChatFormat:
             case TextPrompt():
                 return self.tokenizer.encode(prompt.text, add_special=True, parse_special=True)
             case TokenPrompt():
-                return self._check_ids(prompt.token_ids)
+                return self._check_ids(prompt)
 
     def _encode_chat(self, prompt: ChatPrompt) -> tuple[TokenId, ...]:
         if not prompt.messages:
-            raise InvalidRequestError("there is no message; send at least one in 'messages'", param="messages")
+            raise InvalidRequestError(f"there is no message; send at least one in {prompt.param!r}", param=prompt.param)
         if prompt.tools and not self.template.traits.supports_tools:
             raise InvalidRequestError(
                 "this model's chat template has no place for tools; leave 'tools' out or choose another model",
                 param="tools",
             )
-        ids = self.tokenizer.encode(self.template.render(prompt), add_special=False, parse_special=True)
+        ids = self.tokenizer.encode(self._fill_template(prompt), add_special=False, parse_special=True)
         # Most templates write the tokens that begin a text themselves; an ending token would close the opened turn.
         prefix = self.tokenizer.prefix_ids
         return ids if ids[: len(prefix)] == prefix else prefix + ids
 
-    def _check_ids(self, token_ids: tuple[TokenId, ...]) -> tuple[TokenId, ...]:
-        vocab_size = self.tokenizer.vocab_size
-        for position, token_id in enumerate(token_ids):
-            if not 0 <= token_id < vocab_size:
+    def _fill_template(self, prompt: ChatPrompt) -> str:
+        try:
+            return self.template.render(prompt)
+        except TemplateError as error:
+            # The template knows only messages, whatever field they were made of.
+            raise TemplateError(error.message, param=prompt.param) from error
+
+    def _check_ids(self, prompt: TokenPrompt) -> tuple[TokenId, ...]:
+        for position, token_id in enumerate(prompt.token_ids):
+            if not self._knows(token_id):
                 raise InvalidRequestError(
-                    f"the token at position {position} of 'prompt' is {token_id}; ids of this model are 0 to "
-                    f"{vocab_size - 1} (vocabulary size {vocab_size})",
-                    param="prompt",
+                    f"the token at position {position} of {prompt.param!r} is {token_id}; {self._ids_in_words}",
+                    param=prompt.param,
                 )
-        return token_ids
+        return prompt.token_ids
+
+    def _check_stop_tokens(self, token_ids: frozenset[TokenId]) -> None:
+        strangers = sorted(token_id for token_id in token_ids if not self._knows(token_id))
+        if strangers:
+            raise InvalidRequestError(
+                f"'stop_token_ids' holds {strangers[0]}; {self._ids_in_words}", param="stop_token_ids"
+            )
+
+    def _knows(self, token_id: TokenId) -> bool:
+        return 0 <= token_id < self.tokenizer.vocab_size
+
+    @property
+    def _ids_in_words(self) -> str:
+        vocab_size = self.tokenizer.vocab_size
+        return f"ids of this model are 0 to {vocab_size - 1} (vocabulary size {vocab_size})"

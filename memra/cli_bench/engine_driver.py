@@ -100,7 +100,6 @@ class EngineDriver:
                 prompt.prompt_ids,
                 max_new_tokens,
                 sampling=_GREEDY,
-                stop_ids=prompt.eos_ids,
                 eos_ids=prompt.eos_ids,
             )
         )

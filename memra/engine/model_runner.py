@@ -17,6 +17,9 @@ from memra.engine.work_counters import WorkCounters
 from memra.messages.work import PromptStarted, RequestFailed, SubmitPrompt, TokensGenerated, WorkEvent
 from memra.types import RequestId, StopCause
 
+_ENDING_TOKENS = (StopCause.STOP_TOKEN, StopCause.END_OF_SEQUENCE)
+"""Ends by a token that is no part of the answer."""
+
 
 class ModelRunner:
     """Moves one model's sequences on."""
@@ -157,8 +160,8 @@ class ModelRunner:
         except Exception as failure:  # noqa: BLE001  (as in _run)
             return self._blame(sequence, failure)
         stop = sequence.append(token_id)
-        self._counters.num_generated_tokens += 1
-        token_ids = () if token_id in request.stop_ids else (token_id,)
+        self._counters.num_generated_tokens += stop is not StopCause.STOP_TOKEN
+        token_ids = () if stop in _ENDING_TOKENS else (token_id,)
         if stop is not None:
             self._complete(sequence)
         return TokensGenerated(request.request_id, token_ids, num_generated=sequence.num_generated, stop=stop)

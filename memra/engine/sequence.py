@@ -34,7 +34,7 @@ class Sequence:
         lease: the pages, from admission to retirement; empty otherwise.
         num_tokens: known tokens, prompt and answer.
         num_computed_tokens: leading tokens whose keys and values lie in the pages.
-        num_generated: sampled tokens, the ending stop token included.
+        num_generated: sampled tokens; an ending end-of-sequence token is counted, a client's stop token is not.
         window: what the penalties look at; None when the request sets no penalty.
     """
 
@@ -104,13 +104,15 @@ class Sequence:
     def append(self, token_id: TokenId) -> StopCause | None:
         """Take a sampled token in, and say whether and why the sequence ends with it.
 
-        A stop token is counted but does not become part of the answer.
+        A token that ends the sequence does not become part of the answer. The client's are looked at first and are not
+        counted; the model's own are.
         """
-        self.num_generated += 1
         self.phase = SequencePhase.DECODING
         if token_id in self.request.stop_ids:
-            is_eos = token_id in self.request.eos_ids
-            return StopCause.END_OF_SEQUENCE if is_eos else StopCause.STOP_TOKEN
+            return StopCause.STOP_TOKEN
+        self.num_generated += 1
+        if token_id in self.request.eos_ids:
+            return StopCause.END_OF_SEQUENCE
         self._token_ids[self.num_tokens] = token_id
         self.num_tokens += 1
         if self.window is not None:

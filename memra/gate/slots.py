@@ -24,6 +24,11 @@ class LaneLimit:
     max_running: int
     max_waiting: int = 0
 
+    @property
+    def max_held(self) -> int:
+        """Requests that may be in the house at once."""
+        return self.max_running + self.max_waiting
+
 
 _WAITING_PER_RUNNING = 4
 """Interactive requests that may queue for each that runs: a client at the end of a full queue waits five turns."""
@@ -59,11 +64,6 @@ class SlotTable:
         self._held: dict[RequestId, Lane] = {}
         self._num_held = dict.fromkeys(Lane, 0)
 
-    @property
-    def num_held(self) -> int:
-        """Slots held in all lanes together."""
-        return len(self._held)
-
     def take(self, request_id: RequestId, lane: Lane) -> SlotTaken:
         """Hold a slot until `release`.
 
@@ -74,8 +74,12 @@ class SlotTable:
         if request_id in self._held:
             raise ValueError(f"request {request_id!r} holds a slot already")
         limit = self._limits[lane]
-        if self._num_held[lane] >= limit.max_running + limit.max_waiting:
-            raise BusyError(f"The {lane.value} lane is at capacity ({limit.max_running} requests); try again shortly.")
+        if self._num_held[lane] >= limit.max_held:
+            raise BusyError(
+                f"The {lane.value} lane is at capacity ({limit.max_held} requests); try again shortly.",
+                slots_limit=limit.max_running,
+                slots_remaining=0,
+            )
         self._held[request_id] = lane
         self._num_held[lane] += 1
         return SlotTaken(limit=limit.max_running, remaining=max(0, limit.max_running - self._num_held[lane]))

@@ -7,6 +7,13 @@ from memra.types import Lane, ModelName, RequestId, StopCause
 
 
 @dataclass(frozen=True, slots=True)
+class CheckKey:
+    """Ask whether a key opens the server; answered with None, or refused with an `AuthenticationError`."""
+
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class AdmitRequest:
     """Ask for a slot; answered with `RequestAdmitted`, or refused with a `RequestError`."""
 

@@ -5,7 +5,7 @@ HTTP knows the wire; this module knows the meaning. Every request is validated b
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from memra.messages.sampling import SamplingParams
 from memra.types import Lane, ModelName, RequestId, StopCause, TokenId
@@ -20,12 +20,14 @@ class ChatPrompt:
         tools: OpenAI-shaped tool declarations with the client's key order, or None.
         template_options: further variables for the template (`enable_thinking`, ...).
         add_generation_prompt: whether the prompt ends with the opening of the assistant's turn.
+        param: the request field that the words came in, for errors.
     """
 
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None = None
     template_options: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
+    param: str = "messages"
 
     def __repr__(self) -> str:
         """Counts instead of words."""
@@ -34,7 +36,13 @@ class ChatPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Text that goes to the model as it is."""
+    """Text that goes to the model as it is.
+
+    Attributes:
+        param: the request field that it came in, for errors.
+    """
+
+    param: ClassVar[str] = "prompt"
 
     text: str
 
@@ -45,7 +53,13 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrompt:
-    """Token ids that bypass the tokenizer."""
+    """Token ids that bypass the tokenizer.
+
+    Attributes:
+        param: the request field that they came in, for errors.
+    """
+
+    param: ClassVar[str] = "prompt_ids"
 
     token_ids: tuple[TokenId, ...]
 
@@ -64,7 +78,7 @@ class GenerationRequest:
     Attributes:
         max_new_tokens: as asked; None means up to the end of the context.
         stop_strings: the text ends before the earliest of these.
-        stop_token_ids: further tokens that end the text.
+        stop_token_ids: further tokens that end the text; they come before the model's own and are no part of the usage.
         api_key: the bearer token as sent, or None.
         traceparent: W3C trace context, or None.
     """
@@ -115,7 +129,7 @@ class Usage:
     """What a request cost.
 
     Attributes:
-        completion_tokens: sampled tokens, the ending end-of-sequence token included.
+        completion_tokens: sampled tokens; an ending end-of-sequence token is one of them, a client's stop token is not.
         elapsed_s: from the request's admission to its last token.
     """
 

@@ -30,12 +30,14 @@ class RenderPrompt:
 
     Attributes:
         stop_strings: given to the reader of the answer.
+        stop_token_ids: the client's; only compared with the vocabulary.
     """
 
     request_id: RequestId
     model: ModelName
     prompt: Prompt
     stop_strings: tuple[str, ...] = ()
+    stop_token_ids: frozenset[TokenId] = frozenset()
     traceparent: str | None = None
 
 

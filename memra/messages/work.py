@@ -17,8 +17,8 @@ class SubmitPrompt:
     Attributes:
         prompt_ids: at least one token, shorter than the model's context.
         max_new_tokens: upper bound on generated tokens, at least 0; already cut to the context.
-        stop_ids: tokens that end the sequence (end-of-sequence and end-of-turn of the model among them).
-        eos_ids: the subset of stop_ids that counts as the model's own end of sequence.
+        stop_ids: the client's tokens that end the sequence; looked at before `eos_ids`, and not counted as generated.
+        eos_ids: the model's own tokens that end the sequence or its turn; one that does is counted as generated.
         traceparent: W3C trace context of the request, or None.
     """
 
@@ -64,9 +64,9 @@ class TokensGenerated:
     """New tokens of one sequence.
 
     Attributes:
-        token_ids: in order; a stop token that ended the sequence is not among them.
+        token_ids: in order; a token of `stop_ids` or `eos_ids` that ended the sequence is not among them.
         stop: set on the last event of the sequence.
-        num_generated: tokens sampled so far, the ending stop token included.
+        num_generated: tokens sampled so far; an ending token of `eos_ids` is counted, one of `stop_ids` is not.
     """
 
     request_id: RequestId

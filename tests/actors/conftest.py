@@ -1,9 +1,10 @@
 """A whole house on fakes: real actors and mailboxes, an engine and renderers that do as a test tells them."""
 
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,51 @@ EOS = 0
 CONTEXT = 1000
 
 
+class Bell:
+    """Wakes the tests that wait for a condition: after every step of another task, and when a thread rings."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+
+    def ring(self) -> None:
+        """Something changed; called by the fakes from any thread."""
+        for listener in list(self._listeners):
+            with contextlib.suppress(trio.RunFinishedError):
+                listener.token.run_sync_soon(listener.hear)
+
+    @contextmanager
+    def listen(self) -> Iterator["Listener"]:
+        listener = Listener()
+        self._listeners.append(listener)
+        trio.lowlevel.add_instrument(listener)
+        try:
+            yield listener
+        finally:
+            trio.lowlevel.remove_instrument(listener)
+            self._listeners.remove(listener)
+
+
+class Listener(trio.abc.Instrument):
+    def __init__(self) -> None:
+        self.token = trio.lowlevel.current_trio_token()
+        self._task = trio.lowlevel.current_task()
+        self._heard = trio.Event()
+
+    def hear(self) -> None:
+        self._heard.set()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        if task is not self._task:
+            self._heard.set()
+
+    async def wait(self) -> None:
+        await self._heard.wait()
+        self._heard = trio.Event()
+
+
+BELL = Bell()
+
+
 @dataclass
 class FakeRow:
     prompt: SubmitPrompt
@@ -72,6 +118,7 @@ class FakeEngine:
         self.integrity_error: Exception | None = None
         self.failures: list[RequestFailed] = []
         self.entered_step = threading.Event()
+        self.close_gate: threading.Event | None = None
         self.thread = threading.get_ident()
         self._permits = threading.Semaphore(0)
 
@@ -91,16 +138,19 @@ class FakeEngine:
             raise self.submit_error
         self.submitted.append(prompt)
         self.rows[prompt.request_id] = FakeRow(prompt, self.prefill_steps)
+        BELL.ring()
 
     def abort(self, request_id: RequestId) -> None:
         self.aborted.append(request_id)
         self.rows.pop(request_id, None)
+        BELL.ring()
 
     def step(self) -> StepFinished:
         assert threading.get_ident() == self.thread, "the engine was called from a second thread"
         assert not self.is_closed, "a closed engine was asked for a step"
         self.num_entered += 1
         self.entered_step.set()
+        BELL.ring()
         if self.is_manual:
             self._permits.acquire()
         if self.step_error is not None:
@@ -109,10 +159,12 @@ class FakeEngine:
         events: list[Any] = [failed for failed in self.failures if self.rows.pop(failed.request_id, None)]
         for row in list(self.rows.values()):
             events += self._advance(row)
+        BELL.ring()
         return StepFinished(tuple(events), step_s=0.001)
 
     def report(self) -> WorkReported:
         self.num_reports += 1
+        BELL.ring()
         return WorkReported(
             num_admitted=len(self.submitted),
             num_completed=self.num_completed,
@@ -123,12 +175,16 @@ class FakeEngine:
 
     def check_integrity(self) -> None:
         self.num_checks += 1
+        BELL.ring()
         if self.integrity_error is not None:
             raise self.integrity_error
 
     def close(self) -> None:
         assert threading.get_ident() == self.thread, "the engine was closed by another thread"
+        if self.close_gate is not None:
+            self.close_gate.wait()
         self.is_closed = True
+        BELL.ring()
 
     def _advance(self, row: FakeRow) -> list[Any]:
         events: list[Any] = []
@@ -181,18 +237,22 @@ class FakeRenderer:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.num_prompt_tokens: int | None = None
         self.gate: threading.Event | None = None
         self.entered = threading.Event()
+        self.messages: list[RenderPrompt] = []
 
     def render(self, message: RenderPrompt) -> PromptRendered:
+        self.messages.append(message)
         self.entered.set()
+        BELL.ring()
         if self.gate is not None:
             self.gate.wait()
         if self.error is not None:
             raise self.error
-        assert isinstance(message.prompt, TextPrompt)
+        text = message.prompt.text if isinstance(message.prompt, TextPrompt) else ""
         return PromptRendered(
-            prompt_ids=tuple(map(ord, message.prompt.text)),
+            prompt_ids=tuple(map(ord, text)) if self.num_prompt_tokens is None else (1,) * self.num_prompt_tokens,
             eos_ids=frozenset({EOS}),
             context_tokens=CONTEXT,
             reader=FakeReader(message.stop_strings),
@@ -220,13 +280,17 @@ class RunningHouse:
     def engine(self) -> FakeEngine:
         return self.engines[-1]
 
+    @property
+    def num_slots_held(self) -> int:
+        return len(self.slots._held)
+
     async def serves(self, generation: int) -> None:
         """Wait until this generation of the worker takes prompts."""
         await eventually(lambda: self.pulse.generation == generation and self.worker._is_open)
 
     async def is_empty(self) -> None:
         """Wait until nothing of any request is left; fails when something stays."""
-        await eventually(lambda: not (self.replies.num_open or self.slots.num_held or self.engine.rows))
+        await eventually(lambda: not (self.replies.num_open or self.num_slots_held or self.engine.rows))
         self.slots.check_integrity()
 
 
@@ -246,11 +310,12 @@ class Answer:
 
 
 async def eventually(condition: Callable[[], object], *, within_s: float = 5.0) -> None:
-    """Wait for what another thread is about to do; fails when it does not."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        await trio.sleep(0.001)
+    """Wait for what another task or thread is about to do; fails when it does not."""
+    with BELL.listen() as listener, trio.move_on_after(within_s) as scope:
+        while not condition():
+            await listener.wait()
+    # When the condition holds now, the thread that brought it about did not ring.
+    assert not scope.cancelled_caught, "nobody rang" if condition() else "it did not come to pass"
 
 
 def request(name: str = "r1", **changes: Any) -> GenerationRequest:
@@ -280,85 +345,104 @@ async def read(house: ActorHouse, wanted: GenerationRequest) -> Answer:
     return answer
 
 
-@asynccontextmanager
-async def open_house(  # noqa: PLR0913  (one keyword for each thing that a test changes)
-    *,
-    make_engine: Callable[[], FakeEngine] = FakeEngine,
-    settings: LifecycleSettings | None = None,
-    api_key: str | None = None,
-    limits: Any = None,
-    signals: Any = (),
-    observe: Callable[[RequestEnded], None] | None = None,
-    end_process: Callable[[int], object] | None = None,
-    wait: bool = True,
-) -> AsyncIterator[RunningHouse]:
-    """Build a house as the composition root does, and take it down again."""
-    engines: list[FakeEngine] = []
-    ended: list[RequestEnded] = []
+@dataclass(kw_only=True)
+class HouseOptions:
+    """What tests change about a house."""
 
+    make_engine: Callable[[], FakeEngine] = FakeEngine
+    settings: LifecycleSettings = field(default_factory=LifecycleSettings)
+    api_key: str | None = None
+    limits: Any = field(default_factory=lane_limits)
+    signals: Any = ()
+    observe: Callable[[RequestEnded], None] | None = None
+    end_process: Callable[[int], object] = pytest.fail
+
+
+def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
+    """Build a house as the composition root does."""
+    state = RunState()
+    system = ActorSystem(nursery, on_death=lambda name, error: state.stop(70, f"{name} died: {error!r}"))
+    replies, pulse, worker, renderer = ReplyTable(), WorkerPulse(), WorkerLink(), FakeRenderer()
+    slots, ended, engines = SlotTable(options.limits), list[RequestEnded](), list[FakeEngine]()
+    ingress = Ingress.start(system, replies=replies)
+    admission = Admission.start(
+        system, models=(MODEL,), keys=KeyCheck(options.api_key), slots=slots, observe=options.observe or ended.append
+    )
+    templating = Templating.start(system, renderers={MODEL: renderer})
+    parts = LifecycleParts(
+        state=state,
+        replies=replies,
+        ingress=ingress,
+        admission=admission,
+        worker=worker,
+        pulse=pulse,
+        start_worker=_worker_starter(system, options.make_engine, engines, replies=replies, pulse=pulse),
+        models=(MODEL,),
+        watchdog=Watchdog(end_process=options.end_process),
+    )
+    lifecycle = Lifecycle.start(system, parts, settings=options.settings, signals=options.signals, respawn_pause_s=0.01)
+    stations = Stations(ingress, admission, templating, worker, context_floor_tokens=500)
+    return RunningHouse(
+        ActorHouse(stations, models=(MODEL,), lifecycle=lifecycle, pulse=pulse),
+        system,
+        state,
+        replies,
+        slots,
+        worker,
+        pulse,
+        lifecycle,
+        admission,
+        ingress,
+        templating,
+        renderer,
+        engines,
+        ended,
+    )
+
+
+def _worker_starter(
+    system: ActorSystem,
+    make_engine: Callable[[], FakeEngine],
+    engines: list[FakeEngine],
+    *,
+    replies: ReplyTable,
+    pulse: WorkerPulse,
+) -> Callable[[Ref], Ref]:
     def make() -> FakeEngine:
         engines.append(make_engine())
         engines[-1].thread = threading.get_ident()
         return engines[-1]
 
+    def start(supervisor: Ref) -> Ref:
+        return GpuWorker.start(system, make_engine=make, deliver=replies.deliver, supervisor=supervisor, pulse=pulse)
+
+    return start
+
+
+async def take_down(running: RunningHouse) -> None:
+    """Let go of everything that a test holds up, and stop every actor."""
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
+        if running.renderer.gate is not None:
+            running.renderer.gate.set()
+        for engine in running.engines:
+            engine.release()
+        assert await running.worker.stop(within_s=5)
+        for ref in (running.lifecycle, running.templating, running.admission, running.ingress):
+            assert await stop_actor(ref, within_s=5)
+
+
+@asynccontextmanager
+async def open_house(*, wait: bool = True, **changes: Any) -> AsyncIterator[RunningHouse]:
+    """Run a house; see `HouseOptions` for what can be changed. With `wait`, its worker is ready."""
     async with trio.open_nursery() as nursery:
-        state = RunState()
-        system = ActorSystem(nursery, on_death=lambda name, error: state.stop(70, f"{name} died: {error!r}"))
-        replies, pulse, worker, renderer = ReplyTable(), WorkerPulse(), WorkerLink(), FakeRenderer()
-        slots = SlotTable(limits or lane_limits())
-        ingress = Ingress.start(system, replies=replies)
-        admission = Admission.start(
-            system, models=(MODEL,), keys=KeyCheck(api_key), slots=slots, observe=observe or ended.append
-        )
-        templating = Templating.start(system, renderers={MODEL: renderer})
-        parts = LifecycleParts(
-            state=state,
-            replies=replies,
-            ingress=ingress,
-            admission=admission,
-            worker=worker,
-            pulse=pulse,
-            start_worker=lambda supervisor: GpuWorker.start(
-                system, make_engine=make, deliver=replies.deliver, supervisor=supervisor, pulse=pulse
-            ),
-            models=(MODEL,),
-            watchdog=Watchdog(end_process=end_process or pytest.fail),
-        )
-        lifecycle = Lifecycle.start(
-            system, parts, settings=settings or LifecycleSettings(), signals=signals, respawn_pause_s=0.01
-        )
-        stations = Stations(ingress, admission, templating, worker, context_floor_tokens=500)
-        house = ActorHouse(stations, models=(MODEL,), lifecycle=lifecycle, pulse=pulse)
-        running = RunningHouse(
-            house,
-            system,
-            state,
-            replies,
-            slots,
-            worker,
-            pulse,
-            lifecycle,
-            admission,
-            ingress,
-            templating,
-            renderer,
-            engines,
-            ended,
-        )
+        running = start_house(nursery, HouseOptions(**changes))
         try:
             if wait:
                 with trio.fail_after(5):
-                    assert await state.wait_until_ready()
+                    assert await running.state.wait_until_ready()
             yield running
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 10):
-                if renderer.gate is not None:
-                    renderer.gate.set()
-                for engine in engines:
-                    engine.release()
-                assert await worker.stop(within_s=5)
-                for ref in (lifecycle, templating, admission, ingress):
-                    assert await stop_actor(ref, within_s=5)
+            await take_down(running)
             nursery.cancel_scope.cancel()
 
 
@@ -379,5 +463,11 @@ def nothing_is_left() -> Iterator[None]:
 def kit() -> Any:
     """Everything above, for tests that take the house apart in their own ways."""
     return SimpleNamespace(
-        open_house=open_house, request=request, read=read, eventually=eventually, Engine=FakeEngine, Reader=FakeReader
+        open_house=open_house,
+        request=request,
+        read=read,
+        eventually=eventually,
+        ring=BELL.ring,
+        Engine=FakeEngine,
+        Reader=FakeReader,
     )

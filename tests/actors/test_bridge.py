@@ -9,13 +9,14 @@ from memra.errors import (
     AuthenticationError,
     BusyError,
     ContextLengthError,
+    DrainingError,
     EngineFaultError,
     OverloadedError,
     TemplateError,
     UnknownModelError,
 )
 from memra.gate.slots import LaneLimit
-from memra.messages.generation import TextPrompt
+from memra.messages.generation import ChatPrompt, TextPrompt, TokenPrompt
 from memra.messages.work import RequestFailed
 from memra.types import Lane, ModelName, RequestId, StopCause
 
@@ -82,8 +83,51 @@ async def test_stop_tokens_of_client_and_model_reach_the_worker(kit: Any):
     async with kit.open_house() as running:
         await kit.read(running.house, kit.request(stop_token_ids=frozenset({7})))
         (submitted,) = running.engine.submitted
-        assert submitted.stop_ids == {0, 7}
+        assert submitted.stop_ids == {7}
         assert submitted.eos_ids == {0}
+        assert running.renderer.messages[0].stop_token_ids == {7}, "templating knows the vocabulary"
+
+
+async def test_a_stop_string_frees_the_row_while_the_client_still_holds_the_answer(kit: Any):
+    async with kit.open_house() as running:
+        wanted = kit.request(max_new_tokens=400, stop_strings=("def",))
+        async with running.house.open_reply(wanted) as reply:
+            assert [part async for part in reply][-1].stop is StopCause.STOP_STRING
+            await kit.eventually(lambda: running.engine.aborted)
+        await running.is_empty()
+        assert running.engine.aborted == ["r1"]
+
+
+async def test_a_key_is_checked_before_anything_else_is_known(kit: Any):
+    async with kit.open_house(api_key="secret") as running:
+        await running.house.check_key("secret")
+        for wrong in ("wrong", None):
+            with pytest.raises(AuthenticationError):
+                await running.house.check_key(wrong)
+        await running.is_empty()
+        assert running.ended == []
+        running.admission.tell("no message")
+        with trio.fail_after(5):
+            await running.state.wait_until_stopped()
+        with pytest.raises(DrainingError):
+            await running.house.check_key("secret")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        (TextPrompt("x"), "prompt"),
+        (TokenPrompt((1,)), "prompt_ids"),
+        (ChatPrompt(({"role": "user", "content": "x"},)), "messages"),
+        (ChatPrompt(({"role": "user", "content": "x"},), param="prompt"), "prompt"),
+    ],
+)
+async def test_a_prompt_that_is_too_long_is_blamed_on_the_field_that_was_sent(kit: Any, prompt: Any, param: str):
+    async with kit.open_house() as running:
+        running.renderer.num_prompt_tokens = 1000
+        with pytest.raises(ContextLengthError) as refused:
+            await kit.read(running.house, kit.request(prompt=prompt))
+        assert refused.value.param == param
 
 
 @pytest.mark.parametrize(
@@ -114,6 +158,7 @@ async def test_a_full_lane_refuses_and_recovers(kit: Any):
             with pytest.raises(BusyError, match="judge") as refused:
                 await kit.read(running.house, kit.request("r2", lane=Lane.JUDGE))
             assert refused.value.retry_after_s == 2.0
+            assert (refused.value.slots_limit, refused.value.slots_remaining) == (1, 0)
         running.engine.release()
         await running.is_empty()
         assert (await kit.read(running.house, kit.request("r3", lane=Lane.JUDGE))).text == "abcde"

@@ -66,12 +66,29 @@ async def test_a_client_that_leaves_while_its_prompt_is_rendered_never_reaches_t
         async with trio.open_nursery() as clients:
             clients.start_soon(kit.read, running.house, kit.request())
             await kit.eventually(running.renderer.entered.is_set)
-            assert running.slots.num_held == 1
+            assert running.num_slots_held == 1
             clients.cancel_scope.cancel()
         await running.is_empty()
         running.renderer.gate.set()
         await kit.read(running.house, kit.request("r2"))
         assert [prompt.request_id for prompt in running.engine.submitted] == ["r2"]
+
+
+async def test_prompts_of_clients_that_left_are_not_rendered(kit: Any):
+    async with kit.open_house() as running:
+        running.renderer.gate = threading.Event()
+        mailbox = running.templating.actor_inbox
+        async with trio.open_nursery() as clients:
+            clients.start_soon(kit.read, running.house, kit.request("being rendered"))
+            await kit.eventually(running.renderer.entered.is_set)
+            for number in range(5):
+                clients.start_soon(kit.read, running.house, kit.request(f"waiting {number}"))
+            await kit.eventually(lambda: len(mailbox._envelopes) == 5)
+            clients.cancel_scope.cancel()
+        assert mailbox.empty(), "a slot is given back, so its prompt may not stay either"
+        running.renderer.gate.set()
+        await kit.read(running.house, kit.request("later"))
+        assert [message.request_id for message in running.renderer.messages] == ["being rendered", "later"]
 
 
 async def test_a_client_that_leaves_before_admission_answers_holds_nothing(kit: Any):

@@ -10,7 +10,7 @@ from memra.actors.base import ActorSystem, Ref, ask, stop_actor
 from memra.actors.gpu_worker import GpuWorker
 from memra.actors.pulse import WorkerPulse
 from memra.actors.trio_actor import TrioActor
-from memra.errors import OverloadedError, UnsupportedModelError
+from memra.errors import IntegrityError, OverloadedError, UnsupportedModelError
 from memra.messages.lifecycle import WorkerDied, WorkerReady
 from memra.messages.work import (
     AbortRequest,
@@ -127,9 +127,7 @@ async def test_many_prompts_do_not_make_a_message_wait_for_more_than_one_step(ki
     await stage.leave()
 
 
-async def test_when_idle_it_checks_the_books_and_sleeps(
-    kit: Any, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
-):
+async def test_when_idle_it_checks_the_books_and_sleeps(kit: Any, nursery: trio.Nursery):
     stage = Stage(nursery, kit.Engine)
     stage.worker.tell(prompt("a"))
     await kit.eventually(lambda: stage.engines and stage.engines[0].num_checks == 1)
@@ -138,11 +136,43 @@ async def test_when_idle_it_checks_the_books_and_sleeps(
     steps = engine.num_steps
     await ask(stage.worker, ReportWork())
     assert engine.num_steps == steps
-    engine.integrity_error = RuntimeError("page 7 is lost")
-    stage.worker.tell(prompt("b"))
-    await kit.eventually(lambda: engine.num_checks == 2)
-    await ask(stage.worker, ReportWork())
+    assert stage.worker.is_alive()
+    await stage.leave()
+
+
+async def test_books_that_are_found_wrong_end_the_worker(
+    kit: Any, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+):
+    stage = Stage(nursery, kit.Engine)
+    await kit.eventually(lambda: stage.heard)
+    engine = stage.engines[0]
+    engine.integrity_error = IntegrityError("page 7 is lost")
+    stage.worker.tell(prompt("a"))
+    await kit.eventually(lambda: len(stage.heard) == 2)
+    assert stage.heard[1] == WorkerDied("page 7 is lost")
+    assert not stage.worker.is_alive()
     assert "page 7 is lost" in caplog.text
+    await kit.eventually(lambda: engine.is_closed)
+    await stage.leave()
+
+
+async def test_a_driver_that_hangs_after_a_failure_keeps_nobody_waiting(
+    kit: Any, nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+):
+    stage = Stage(nursery, kit.Engine)
+    await kit.eventually(lambda: stage.heard)
+    engine = stage.engines[0]
+    engine.close_gate = threading.Event()
+    engine.step_error = ValueError("device lost")
+    stage.worker.tell(prompt("a"))
+    try:
+        await kit.eventually(lambda: WorkerDied("ValueError: device lost") in stage.heard)
+        assert [event.request_id for event in stage.events if isinstance(event, RequestFailed)] == ["a"]
+        assert not engine.is_closed
+    finally:
+        engine.close_gate.set()
+    await kit.eventually(lambda: engine.is_closed)
+    assert "device lost" in caplog.text
     await stage.leave()
 
 
@@ -176,7 +206,7 @@ async def test_a_failed_step_fails_every_request_and_ends_the_worker(
     with pytest.raises(pykka.ActorDeadError):
         stage.worker.tell(prompt("late"))
     assert stage.pulse.phase is WorkerPhase.DEAD
-    assert engine.is_closed
+    await kit.eventually(lambda: engine.is_closed)
     assert stage.deaths == []
     assert "device lost" in caplog.text
     await stage.leave()

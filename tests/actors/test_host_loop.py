@@ -105,7 +105,10 @@ def test_what_the_guest_leaves_on_the_host_is_cancelled():
     ends: list[str] = []
 
     async def main() -> None:
+        started = trio.Event()
+
         async def endless() -> None:
+            started.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
@@ -113,7 +116,7 @@ def test_what_the_guest_leaves_on_the_host_is_cancelled():
                 raise
 
         tasks.append(asyncio.get_running_loop().create_task(endless()))
-        await trio.sleep(0.001)
+        await started.wait()
 
     tasks: list[Any] = []
     run_on("asyncio", main)

@@ -15,7 +15,7 @@ from memra.actors.run_state import RunState
 from memra.actors.trio_actor import TrioActor
 from memra.actors.watchdog import Watchdog
 from memra.actors.worker_link import WorkerLink
-from memra.errors import DrainingError, OverloadedError, StartupError
+from memra.errors import DrainingError, IntegrityError, OverloadedError, StartupError
 from memra.messages.generation import ReplyDelta
 from memra.messages.lifecycle import BeginDrain, EndDrain, WorkerDied, WorkerReady
 from memra.settings import LifecycleSettings
@@ -59,6 +59,16 @@ async def test_a_worker_that_dies_beyond_its_restarts_ends_the_run_with_70(kit: 
         health = await running.house.report_health()
         assert not health.is_live
         assert health.worker.phase is WorkerPhase.DEAD
+
+
+async def test_a_worker_whose_books_are_wrong_is_replaced(kit: Any, caplog: pytest.LogCaptureFixture):
+    async with kit.open_house() as running:
+        running.engine.integrity_error = IntegrityError("page 7 is lost")
+        assert (await kit.read(running.house, kit.request())).text == "abcde"
+        await running.serves(1)
+        assert (await kit.read(running.house, kit.request("r2"))).text == "abcde"
+        assert len(running.engines) == 2
+    assert "page 7 is lost" in caplog.text
 
 
 async def test_the_pause_before_a_restart_grows_with_each_try(autojump_clock: trio.testing.MockClock, kit: Any):
@@ -346,7 +356,12 @@ async def test_a_way_down_that_hangs_is_ended_and_one_that_does_not_is_left_alon
     monkeypatch.setattr("memra.actors.lifecycle._TEARDOWN_S", 0.0)
     monkeypatch.setattr("memra.actors.lifecycle.CUT_GRACE_S", 0.01)
     codes: list[int] = []
-    async with kit.open_house(settings=LifecycleSettings(drain_s=0.01), end_process=codes.append) as running:
+
+    def end_process(code: int) -> None:
+        codes.append(code)
+        kit.ring()
+
+    async with kit.open_house(settings=LifecycleSettings(drain_s=0.01), end_process=end_process) as running:
         running.lifecycle.tell(BeginDrain("test"))
         await running.state.wait_until_stopped()
         await kit.eventually(lambda: codes == [0])  # nobody takes the house down

@@ -43,6 +43,19 @@ def test_a_closed_mailbox_answers_at_once(kind: Any):
     assert mailbox.empty()
 
 
+@pytest.mark.parametrize("kind", [ThreadMailbox, TrioMailbox])
+def test_a_withdrawn_message_is_not_read_but_a_stop_is(kind: Any):
+    mailbox = kind()
+    asked, kept, stopped = TrioFuture(), TrioFuture(), TrioFuture()
+    mailbox.put(Envelope("asked", reply_to=asked))
+    mailbox.put(Envelope("kept", reply_to=kept))
+    mailbox.put(Envelope(messages._ActorStop(), reply_to=stopped))
+    for answer in (asked, asked, stopped, TrioFuture()):
+        mailbox.withdraw(answer)
+    left = mailbox.close()
+    assert [envelope.reply_to for envelope in left] == [kept, stopped]
+
+
 def test_a_thread_sleeps_on_its_mailbox_until_a_message_comes():
     mailbox, got = ThreadMailbox(), []
     reader = threading.Thread(target=lambda: got.append(mailbox.get().message))
@@ -105,3 +118,33 @@ def test_a_message_to_an_ended_loop_is_refused():
     put.join(5)
     with pytest.raises(pykka.ActorDeadError):
         answer.get(timeout=0)
+
+
+def test_messages_that_an_ended_loop_left_are_all_answered():
+    """Those told among them too; only the sender that finds the end hears of its own."""
+
+    async def make() -> tuple[TrioMailbox, list[TrioFuture]]:
+        mailbox, answers = bound(), [TrioFuture(), TrioFuture()]
+        for answer in answers:
+            mailbox.put(Envelope("told"))
+            mailbox.put(Envelope("asked", reply_to=answer))
+        return mailbox, answers
+
+    mailbox, answers = trio.run(make)
+    errors: list[Exception] = []
+
+    def put(envelope: Envelope[Any]) -> None:
+        try:
+            mailbox.put(envelope)
+        except pykka.ActorDeadError as error:
+            errors.append(error)
+
+    late = TrioFuture()
+    for envelope, num_errors in ((Envelope("late", reply_to=late), 0), (Envelope("late"), 1)):
+        sender = threading.Thread(target=put, args=(envelope,))
+        sender.start()
+        sender.join(5)
+        assert len(errors) == num_errors
+    for answer in (*answers, late):
+        with pytest.raises(pykka.ActorDeadError):
+            answer.get(timeout=0)

@@ -19,7 +19,7 @@ from memra.actors.templating import Templating
 from memra.actors.thread_actor import ThreadActor
 from memra.actors.trio_actor import TrioActor
 
-MEANT = {"_create_actor_inbox", "_create_future", "_start_actor_loop", "_actor_loop"}
+MEANT = {"_create_actor_inbox", "_create_future", "_start_actor_loop", "_actor_loop_teardown"}
 
 
 def test_this_is_the_version_that_the_contract_was_read_from():

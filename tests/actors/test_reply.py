@@ -22,6 +22,7 @@ class Desk:
 
     def __init__(self, reader: Any, *, is_context_bound: bool = False) -> None:
         self._stream = ReplyStream()
+        self.num_aborts = 0
         self.times = StageTimes(admitted_ns=1_000, submitted_ns=2_000)
         self.reply = WorkerReply(
             self._stream,
@@ -29,11 +30,15 @@ class Desk:
             admitted=RequestAdmitted(R, "default", Lane.JUDGE, 4, 3),
             budget=TokenBudget(10, is_context_bound),
             times=self.times,
+            abort=self._count_abort,
         )
 
     def put(self, *events: Any, at_ns: int = 5_000) -> None:
         for event in events:
             self._stream.add(Arrival(event, at_ns))
+
+    def _count_abort(self) -> None:
+        self.num_aborts += 1
 
     async def read(self) -> list[ReplyPart]:
         return [part async for part in self.reply]
@@ -53,13 +58,17 @@ async def test_a_stop_string_in_the_middle_of_many_tokens_ends_ids_and_count_wit
     assert finished.stop is StopCause.STOP_STRING
     assert finished.usage.completion_tokens == 4
     assert desk.reply.is_worker_done
+    assert desk.num_aborts == 0, "the worker had ended it already"
 
 
-async def test_a_stop_string_leaves_the_worker_something_to_abort(kit: Any):
+async def test_a_stop_string_is_told_to_the_worker_before_the_client_reads_on(kit: Any):
     desk = Desk(kit.Reader(("b",)))
     desk.put(PromptStarted(R, 0), tokens("ab", 2), tokens("cd", 4))
+    assert await anext(desk.reply) == ReplyStarted(3, 0)
+    assert desk.num_aborts == 1
+    assert desk.reply.is_worker_done
     assert (await desk.read())[-1].stop is StopCause.STOP_STRING  # type: ignore[union-attr]
-    assert not desk.reply.is_worker_done
+    assert desk.num_aborts == 1
 
 
 async def test_a_stop_string_that_the_last_characters_complete_still_counts(kit: Any):

@@ -94,15 +94,25 @@ def test_token_ids_pass_unchanged():
 def test_a_token_id_outside_the_vocabulary_is_refused_by_position(ids: tuple[int, ...], position: int):
     with pytest.raises(InvalidRequestError, match=rf"position {position} .*vocabulary size 261") as refusal:
         _render(_format(), TokenPrompt(ids))
-    assert refusal.value.param == "prompt"
+    assert refusal.value.param == "prompt_ids"
+
+
+@pytest.mark.parametrize("token_id", [261, -1, 10**30])
+def test_a_stop_token_outside_the_vocabulary_is_refused_by_its_id(token_id: int):
+    with pytest.raises(InvalidRequestError, match=rf"'stop_token_ids' holds {token_id}; .*size 261") as refusal:
+        _render(_format(), TextPrompt("x"), stop_token_ids=frozenset({5, token_id}))
+    assert refusal.value.param == "stop_token_ids"
+    _render(_format(), TextPrompt("x"), stop_token_ids=frozenset({0, 260}))
 
 
 @pytest.mark.parametrize(
     ("prompt", "param"),
     [
         (TextPrompt(""), "prompt"),
-        (TokenPrompt(()), "prompt"),
+        (TokenPrompt(()), "prompt_ids"),
         (ChatPrompt(messages=[]), "messages"),
+        (ChatPrompt(messages=[], param="prompt"), "prompt"),
+        (ChatPrompt(messages=[{"role": "user", "content": ""}], param="prompt"), "prompt"),
         (ChatPrompt(messages=[{"role": "user", "content": ""}]), "messages"),
     ],
 )
@@ -115,7 +125,7 @@ def test_an_empty_prompt_is_refused(prompt: Prompt, param: str):
 @pytest.mark.parametrize(
     ("prompt", "param"),
     [
-        (TokenPrompt((1,) * 8), "prompt"),
+        (TokenPrompt((1,) * 8), "prompt_ids"),
         (TextPrompt("xxxxxxx"), "prompt"),
         (ChatPrompt(messages=[{"role": "user", "content": "xxxxxxx"}]), "messages"),
     ],
@@ -140,8 +150,10 @@ def test_tools_reach_a_template_that_has_a_place_for_them():
 
 
 def test_the_templates_refusal_is_passed_on():
-    with pytest.raises(TemplateError, match="No system turn"):
-        _render(_format("{{ raise_exception('No system turn') }}"), ChatPrompt(messages=HELLO))
+    for param in ("messages", "prompt"):
+        with pytest.raises(TemplateError, match="No system turn") as refusal:
+            _render(_format("{{ raise_exception('No system turn') }}"), ChatPrompt(messages=HELLO, param=param))
+        assert refusal.value.param == param
 
 
 def test_an_invalid_template_is_refused_when_the_model_is_loaded():

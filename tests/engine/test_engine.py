@@ -37,27 +37,38 @@ def test_a_prompt_is_prefilled_and_continued_to_its_limit(watch: Make, make_mode
     assert model.pool.num_free == model.pool.num_pages
 
 
-@pytest.mark.parametrize("stop", [StopCause.END_OF_SEQUENCE, StopCause.STOP_TOKEN])
-def test_a_stop_token_is_counted_but_not_shown(watch: Make, make_model: Make, make_request: Make, stop: StopCause):
+@pytest.mark.parametrize(
+    "case",
+    [
+        (("eos_ids",), StopCause.END_OF_SEQUENCE, 4),
+        (("stop_ids",), StopCause.STOP_TOKEN, 3),
+        (("stop_ids", "eos_ids"), StopCause.STOP_TOKEN, 3),
+    ],
+)
+def test_the_models_own_end_counts_and_the_clients_comes_first_and_does_not(
+    watch: Make, make_model: Make, make_request: Make, case: tuple[tuple[str, ...], StopCause, int]
+):
+    stopping, stop, num_generated = case
     model = make_model()
     expected = _generate(model.executor, (1, 2), 4)
     assert expected[3] not in expected[:3]
     watched = watch(model)
-    stops = frozenset({expected[3]})
-    eos_ids = stops if stop is StopCause.END_OF_SEQUENCE else frozenset()
-    watched.engine.submit(make_request("a", (1, 2), 30, stop_ids=stops, eos_ids=eos_ids))
+    watched.engine.submit(make_request("a", (1, 2), 30, **dict.fromkeys(stopping, frozenset({expected[3]}))))
     watched.finish()
     assert watched["a"].token_ids == expected[:3]
-    assert watched["a"].last == TokensGenerated("a", (), num_generated=4, stop=stop)
+    assert watched["a"].last == TokensGenerated("a", (), num_generated=num_generated, stop=stop)
+    assert watched.engine.report().num_generated_tokens == num_generated
 
 
 def test_a_stop_token_on_the_last_allowed_place_is_still_a_stop(watch: Make, make_model: Make, make_request: Make):
     model = make_model()
     expected = _generate(model.executor, (1, 2), 1)
     watched = watch(model)
-    watched.engine.submit(make_request("a", (1, 2), 1, stop_ids=frozenset(expected), eos_ids=frozenset(expected)))
+    watched.engine.submit(make_request("own", (1, 2), 1, eos_ids=frozenset(expected)))
+    watched.engine.submit(make_request("client's", (1, 2), 1, stop_ids=frozenset(expected)))
     watched.finish()
-    assert watched["a"].stop is StopCause.END_OF_SEQUENCE
+    assert watched["own"].stop is StopCause.END_OF_SEQUENCE
+    assert watched["client's"].stop is StopCause.STOP_TOKEN
 
 
 def test_a_sequence_that_fills_the_context_says_so(watch: Make, make_model: Make, make_request: Make):

@@ -56,7 +56,7 @@ def _draw_arrivals(random: np.random.Generator, make_request: Make, vocab_sizes:
             model=model,
             sampling=_draw_sampling(random),
             stop_ids=stops,
-            eos_ids=frozenset(list(stops)[:1]),
+            eos_ids=frozenset({int(random.integers(0, vocab_sizes[model]))}),
             lane=Lane(str(random.choice(list(Lane)))),
         )
         tick = int(random.integers(0, 150))
@@ -75,7 +75,7 @@ def _generate(executor: Any, request: SubmitPrompt) -> list[int]:
             position=len(token_ids),
             window=TokenWindow(token_ids),
         )
-        if token_id in request.stop_ids:
+        if token_id in request.stop_ids | request.eos_ids:
             break
         token_ids.append(token_id)
     return token_ids[len(request.prompt_ids) :]

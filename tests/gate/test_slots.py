@@ -20,7 +20,7 @@ def test_a_background_lane_is_refused_at_its_limit(lane: Lane):
     with pytest.raises(BusyError, match=f"{lane.value} lane is at capacity") as refused:
         table.take(RequestId("c"), lane)
     assert refused.value.retry_after_s == 2.0
-    assert table.num_held == 2
+    assert (refused.value.slots_limit, refused.value.slots_remaining) == (2, 0)
     assert table.release(RequestId("a"))
     assert table.take(RequestId("c"), lane).limit == 2
 
@@ -29,15 +29,18 @@ def test_interactive_requests_queue_beyond_their_limit_but_not_for_ever():
     table = SlotTable(lane_limits(max_interactive=2))
     remaining = [table.take(RequestId(str(number)), Lane.INTERACTIVE).remaining for number in range(10)]
     assert remaining == [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-    with pytest.raises(BusyError):
+    with pytest.raises(BusyError, match=r"at capacity \(10 requests\)") as refused:
         table.take(RequestId("one too many"), Lane.INTERACTIVE)
+    assert (refused.value.slots_limit, refused.value.slots_remaining) == (2, 0)
 
 
 def test_lanes_do_not_share_their_slots():
     table = SlotTable({lane: LaneLimit(1) for lane in Lane})
     for lane in Lane:
         table.take(RequestId(lane.value), lane)
-    assert table.num_held == 3
+    for lane in Lane:
+        with pytest.raises(BusyError):
+            table.take(RequestId(f"second {lane.value}"), lane)
 
 
 def test_a_slot_is_released_once():
@@ -74,4 +77,4 @@ def test_whatever_comes_the_counts_fit_the_holders(steps: list[tuple[bool, int, 
                 table.take(RequestId(str(number)), lane)
                 held[number] = lane
         table.check_integrity()
-        assert table.num_held == len(held)
+        assert set(table._held) == set(map(str, held))

@@ -1,0 +1,30 @@
+"""Between requests, lifecycle and ingress: answers are opened, closed and cut."""
+
+from dataclasses import dataclass
+
+from memra.types import RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class OpenReply:
+    """Ask for the stream of a new request."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class CloseReply:
+    """The request is over; unknown ids are ignored."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class CutReplies:
+    """End every open answer with a `DrainingError`.
+
+    Attributes:
+        message: for the clients.
+    """
+
+    message: str
