@@ -13,6 +13,7 @@ import msgspec
 from werkzeug.exceptions import HTTPException
 
 from memra import errors
+from memra.http.slot_headers import slot_headers
 
 MAX_RETRY_AFTER_S = 60
 """Longest wait that is ever advised: a client should ask again rather than believe an old estimate."""
@@ -51,10 +52,9 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.InvalidLaneError: ErrorShape(400, "invalid_request_error", "invalid_lane"),
     errors.ContextLengthError: ErrorShape(400, "invalid_request_error", "context_length_exceeded"),
     errors.AuthenticationError: ErrorShape(401, "authentication_error", None),
-    errors.PermissionDeniedError: ErrorShape(403, "authentication_error", None),
-    errors.NoRouteError: ErrorShape(404, "invalid_request_error", "not_found"),
     errors.BodyTooLargeError: ErrorShape(413, "invalid_request_error", "request_too_large"),
     errors.BusyError: ErrorShape(429, "rate_limit_error", "rate_limit_exceeded"),
+    errors.BodyBusyError: ErrorShape(429, "rate_limit_error", "body_admission_busy"),
     errors.EngineFaultError: ErrorShape(500, "server_error", "engine_error"),
     errors.OverloadedError: ErrorShape(503, "server_error", "overloaded"),
     errors.DrainingError: ErrorShape(503, "server_error", "draining"),
@@ -80,8 +80,8 @@ def reply_to(error: BaseException) -> ErrorReply:
     cause = cause_of(error)
     if isinstance(cause, errors.RequestError):
         shape = next(SHAPES[kind] for kind in type(cause).__mro__ if kind in SHAPES or kind is errors.RequestError)
-        retry_after_s = cause.retry_after_s if isinstance(cause, errors.BusyError) else None
-        return _reply(shape, cause.message, param=cause.param, retry_after_s=retry_after_s)
+        headers = _busy_headers(cause) if isinstance(cause, errors.BusyError) else {}
+        return _reply(shape, cause.message, param=cause.param, headers=headers)
     if isinstance(cause, HTTPException) and cause.code is not None:
         return _reply_to_http(cause, cause.code)
     return _reply(SHAPES[errors.EngineFaultError], FAULT_MESSAGE)
@@ -113,22 +113,30 @@ def _reply(
     message: str,
     *,
     param: str | None = None,
-    retry_after_s: float | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ErrorReply:
     body = {"error": {"message": message, "type": shape.type, "param": param, "code": shape.code}}
-    retry = _retry_headers(shape.status, retry_after_s)
-    return ErrorReply(shape.status, msgspec.json.encode(body), {**(headers or {}), **retry})
+    return ErrorReply(shape.status, msgspec.json.encode(body), {**(headers or {}), **_final_headers(shape.status)})
 
 
 def retry_after_headers(retry_after_s: float) -> dict[str, str]:
     """Return `Retry-After` in whole seconds from 1 to `MAX_RETRY_AFTER_S`, and the same in milliseconds."""
-    seconds = max(1, min(MAX_RETRY_AFTER_S, math.ceil(retry_after_s)))
+    seconds = _whole_seconds(retry_after_s)
     return {"Retry-After": str(seconds), "retry-after-ms": str(seconds * 1000)}
 
 
-def _retry_headers(status: int, retry_after_s: float | None) -> dict[str, str]:
-    if retry_after_s is not None:
-        return retry_after_headers(retry_after_s)
+def _whole_seconds(retry_after_s: float) -> int:
+    return max(1, min(MAX_RETRY_AFTER_S, math.ceil(retry_after_s)))
+
+
+def _busy_headers(error: errors.BusyError) -> dict[str, str]:
+    headers = retry_after_headers(error.retry_after_s)
+    if error.slots_limit is not None:
+        reset_s = _whole_seconds(error.retry_after_s)
+        headers |= slot_headers(error.slots_limit, error.slots_remaining or 0, reset_s=reset_s)
+    return headers
+
+
+def _final_headers(status: int) -> dict[str, str]:
     is_final = status // 100 == 4 and status not in _RETRYABLE_STATUSES  # noqa: PLR2004  (the 4xx class)
     return {"x-should-retry": "false"} if is_final else {}

@@ -6,22 +6,28 @@ generation routes.
 
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
-from quart.wrappers import Response
+import msgspec
+from quart.wrappers import Request, Response
+from werkzeug.exceptions import HTTPException
 
 from memra.actors.contract import House, Reply
-from memra.errors import OverloadedError
+from memra.errors import BusyError, OverloadedError, RequestError
+from memra.http.body_admission import BodyAdmission
 from memra.http.event_stream import EventStream
 from memra.http.exchange import current_exchange
+from memra.http.request_body import discard, read_json
+from memra.http.request_headers import Caller, read_caller, read_key
+from memra.http.slot_headers import slot_headers
 from memra.http.wire.answer import Answer, Stamp
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished
 from memra.settings import HttpSettings
 from memra.types import ModelName, RequestId, TokenId
 
-RESET_S = 2
-"""Advised wait when all slots of a lane are taken and nothing better is known."""
+_Schema = TypeVar("_Schema", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,7 @@ class FrontDoor:
         fingerprint: sent as `system_fingerprint`.
         is_openai_completion: `/v1/completions` speaks OpenAI's shape rather than the native one.
         created: unix seconds of the server's start.
+        bodies: permits for reading request bodies.
     """
 
     house: House
@@ -39,6 +46,7 @@ class FrontDoor:
     fingerprint: str
     is_openai_completion: bool
     created: int
+    bodies: BodyAdmission = field(default_factory=BodyAdmission)
 
 
 def new_request_id(prefix: str) -> RequestId:
@@ -46,6 +54,25 @@ def new_request_id(prefix: str) -> RequestId:
     request_id = RequestId(f"{prefix}-{uuid.uuid4().hex}")
     current_exchange().request_id = request_id
     return request_id
+
+
+async def read_request(
+    door: FrontDoor, request: Request, decoder: msgspec.json.Decoder[_Schema]
+) -> tuple[Caller, _Schema]:
+    """Read a request in the order key, lane, body, so that nobody without a key costs or learns anything.
+
+    Raises:
+        RequestError: the key, the lane or the body is refused.
+        HTTPException: the body is not JSON by its type, or did not arrive in time.
+    """
+    try:
+        await door.house.check_key(read_key(request.headers))
+        caller = read_caller(request.headers)
+        body = await read_json(request, decoder, settings=door.settings, admission=door.bodies)
+    except (RequestError, HTTPException):
+        await discard(request)
+        raise
+    return caller, body
 
 
 def stamp(door: FrontDoor, request: GenerationRequest) -> Stamp:
@@ -62,7 +89,11 @@ async def respond(door: FrontDoor, request: GenerationRequest, answer: Answer, *
     if is_stream:
         return await _stream(door, request, answer)
     async with door.house.open_reply(request) as reply:
-        body = await _collect(reply, answer)
+        try:
+            body = await _collect(reply, answer)
+        except BusyError as error:
+            _add_slots(error, reply.admitted)
+            raise
         headers = _limit_headers(reply.admitted)
     return Response(body, headers=headers, content_type="application/json")
 
@@ -92,8 +123,11 @@ async def _collect(reply: Reply, answer: Answer) -> bytes:
 
 
 def _limit_headers(admitted: RequestAdmitted) -> dict[str, str]:
-    return {
-        "x-ratelimit-limit": str(admitted.slots_limit),
-        "x-ratelimit-remaining": str(admitted.slots_remaining),
-        "x-ratelimit-reset": "0" if admitted.slots_remaining > 0 else str(RESET_S),
-    }
+    return slot_headers(admitted.slots_limit, admitted.slots_remaining)
+
+
+def _add_slots(error: BusyError, admitted: RequestAdmitted) -> None:
+    """Let a failure after admission tell of the slot, as a refusal by admission does."""
+    if error.slots_limit is None:
+        error.slots_limit = admitted.slots_limit
+        error.slots_remaining = admitted.slots_remaining

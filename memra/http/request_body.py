@@ -11,21 +11,32 @@ from quart.wrappers import Request
 from werkzeug.exceptions import RequestTimeout, UnsupportedMediaType
 
 from memra.errors import BodyTooLargeError, InvalidRequestError
+from memra.http.body_admission import BodyAdmission
 from memra.settings import HttpSettings
 
 THREAD_DECODE_BYTES = 1 << 20
 """Larger bodies are decoded in a thread of their own: 30 MB of short messages take 0.17 s, and streams must go on."""
 
 DISCARD_S = 2.0
-"""How long an oversized body is read and thrown away, so that its sender is still there to read the refusal."""
+"""How long a refused body is read and thrown away, so that its sender is still there to read the refusal."""
+
+IDLE_S = 0.5
+"""A sender of a refused body that pauses for longer has likely stopped to read."""
 
 _Schema = TypeVar("_Schema", bound=msgspec.Struct)
 
 
-async def read_json(request: Request, decoder: msgspec.json.Decoder[_Schema], settings: HttpSettings) -> _Schema:
-    """Read a JSON body.
+async def read_json(
+    request: Request,
+    decoder: msgspec.json.Decoder[_Schema],
+    *,
+    settings: HttpSettings,
+    admission: BodyAdmission,
+) -> _Schema:
+    """Read a JSON body, while holding a permit for it.
 
     Raises:
+        BodyBusyError: too many bodies are being read; nothing of this one was.
         BodyTooLargeError: more than `settings.max_body_bytes`.
         InvalidRequestError: not JSON, or not of the schema; names the place.
         UnsupportedMediaType: the content type is not JSON.
@@ -34,10 +45,21 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[_Schema], se
     mimetype = request.mimetype
     if mimetype != "application/json" and not (mimetype.startswith("application/") and mimetype.endswith("+json")):
         raise UnsupportedMediaType("Send the body as JSON, with the header Content-Type: application/json.")
-    body = await _read(request, settings)
-    if len(body) > THREAD_DECODE_BYTES:
-        return await trio.to_thread.run_sync(_decode, decoder, body)
-    return _decode(decoder, body)
+    async with admission.admit(request.content_length):
+        body = await _read(request, settings)
+        if len(body) > THREAD_DECODE_BYTES:
+            return await trio.to_thread.run_sync(_decode, decoder, body)
+        return _decode(decoder, body)
+
+
+async def discard(request: Request) -> None:
+    """Throw away what comes of a refused body, for a while; without it the refusal may be lost in a reset connection.
+
+    Holds no more memory than one piece.
+    """
+    with trio.move_on_after(DISCARD_S), trio.move_on_after(IDLE_S) as idle:
+        async for _ in request.body:
+            idle.deadline = trio.current_time() + IDLE_S
 
 
 async def _read(request: Request, settings: HttpSettings) -> bytearray:
@@ -52,9 +74,6 @@ async def _read(request: Request, settings: HttpSettings) -> bytearray:
             return body
     if len(body) <= limit:
         raise RequestTimeout(f"The request body did not arrive within {settings.body_timeout_s:g} s.")
-    with trio.move_on_after(DISCARD_S):
-        async for _ in request.body:
-            pass
     raise BodyTooLargeError(f"The request body is larger than {limit} bytes, which is the limit of this server.")
 
 

@@ -29,6 +29,11 @@ class Caller:
     traceparent: str | None = None
 
 
+def read_key(headers: Headers) -> str | None:
+    """Return the bearer token as sent, or None; nothing else is looked at, so that the key can be judged first."""
+    return _bearer(headers.get("authorization", ""))
+
+
 def read_caller(headers: Headers) -> Caller:
     """Read the headers.
 
@@ -38,7 +43,7 @@ def read_caller(headers: Headers) -> Caller:
     trace = headers.get("traceparent", "")
     return Caller(
         lane=_lane(headers.get("x-lane")),
-        api_key=_bearer(headers.get("authorization", "")),
+        api_key=read_key(headers),
         traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
     )
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 import trio
 
+from memra.errors import AuthenticationError
 from memra.http.address import bind
 from memra.http.app import build_app
 from memra.http.serve import serve
@@ -43,6 +44,7 @@ class FakeHouse:
     script: list[Step] = field(default_factory=lambda: ["Hel", "lo"])
     finish: ReplyFinished | None = field(default_factory=lambda: ReplyFinished(StopCause.END_OF_SEQUENCE, USAGE))
     refusal: Exception | None = None
+    valid_key: str | None = None
     health: HealthReported = HEALTHY
     slots_remaining: int = 3
     models: tuple[str, ...] = ("fake", "org/other")
@@ -50,6 +52,10 @@ class FakeHouse:
     opened: trio.Event = field(default_factory=trio.Event)
     freed: trio.Event = field(default_factory=trio.Event)
     num_open: int = 0
+
+    async def check_key(self, api_key: str | None) -> None:
+        if self.valid_key not in (None, api_key):
+            raise AuthenticationError("The API key is missing or unknown.")
 
     @asynccontextmanager
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator["FakeReply"]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -70,28 +71,45 @@ async def test_slot_headers_tell_the_limit(start: Start, fake_house: Any, remain
         assert [headers[name] for name in names] == ["4", str(remaining), reset]
 
 
-async def test_everything_reaches_the_house(start: Start):
+async def test_messages_reach_the_house_in_openais_shape(start: Start):
     server = await start()
-    body = {
-        "model": "org/other",
-        "messages": [
-            {"role": "developer", "content": "be brief"},
-            {"role": "user", "content": [{"type": "text", "text": "one"}, {"text": "two"}], "name": "ann"},
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"b": 1, "a": 2}'}},
-                    {"function": {"name": "g", "arguments": {"x": [1]}}},
-                    {"function": {"name": "h", "arguments": ""}},
-                ],
-            },
-            {"role": "tool", "content": "ok", "tool_call_id": "call_1"},
-        ],
-        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}],
-        "tool_choice": "auto",
-        "max_tokens": 7,
-        "max_completion_tokens": 9,
+    calls = [
+        {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"b": 1, "a": 2}'}},
+        {"function": {"name": "g", "arguments": {"x": [1]}}},
+        {"function": {"name": "h", "arguments": ""}},
+    ]
+    messages = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "one"}, {"text": "two"}], "name": "ann"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "content": "ok", "tool_call_id": "call_1"},
+    ]
+    assert (await server.chat(messages=messages)).status_code == 200
+    prompt = server.house.requests[0].prompt
+    assert isinstance(prompt, ChatPrompt)
+    system, user, assistant, tool = prompt.messages
+    assert system == {"role": "system", "content": "be brief"}
+    assert user == {"role": "user", "content": "one\ntwo", "name": "ann"}
+    assert assistant.pop("tool_calls") == [
+        calls[0],
+        {"type": "function", "function": {"name": "g", "arguments": '{"x":[1]}'}},
+        {"type": "function", "function": {"name": "h", "arguments": "{}"}},
+    ]
+    assert assistant == {"role": "assistant", "content": None}
+    assert tool == {"role": "tool", "content": "ok", "tool_call_id": "call_1"}
+    assert prompt.param == "messages"
+
+
+async def test_tools_reach_the_house_in_the_clients_order(start: Start):
+    server = await start()
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"z": 1, "a": 2}}}]
+    assert (await server.chat(tools=tools, tool_choice="auto", parallel_tool_calls=True)).status_code == 200
+    assert list(server.house.requests[0].prompt.tools[0]["function"]["parameters"]) == ["z", "a"]
+
+
+async def test_sampling_reaches_the_house(start: Start):
+    server = await start()
+    sampling = {
         "temperature": 0.5,
         "top_p": 0.9,
         "top_k": 40,
@@ -100,56 +118,59 @@ async def test_everything_reaches_the_house(start: Start):
         "presence_penalty": -0.2,
         "repetition_penalty": 1.1,
         "seed": 0,
-        "stop": ["a", "", "b"],
-        "stop_token_ids": [5, 6],
-        "user": "ann",
-        "session_id": "s",
-        "cache_salt": "a-Z_0.+/=",
-        "n": 1,
-        "logprobs": False,
-        "response_format": {"type": "text"},
-        "chat_template_kwargs": {"enable_thinking": False},
-        "no_such_field": {"x": 1},
     }
+    assert (await server.chat(**sampling)).status_code == 200
+    assert asdict(server.house.requests[0].sampling) == sampling
+
+
+async def test_limits_and_stops_reach_the_house(start: Start):
+    server = await start()
+    reply = await server.chat(
+        model="org/other", max_tokens=7, max_completion_tokens=9, stop=["a", "", "b"], stop_token_ids=[5, 6]
+    )
+    assert reply.status_code == 200
+    request = server.house.requests[0]
+    assert (request.model, request.max_new_tokens) == ("org/other", 9)
+    assert (request.stop_strings, request.stop_token_ids) == (("a", "b"), frozenset({5, 6}))
+
+
+async def test_headers_reach_the_house(start: Start, wire: Any):
+    server = await start()
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     headers = {"authorization": "Bearer key", "x_lane": "judge", "traceparent": trace}
-    assert (await server.post("/v1/chat/completions", body, **headers)).status_code == 200
+    assert (await server.post("/v1/chat/completions", wire.chat(), **headers)).status_code == 200
     request = server.house.requests[0]
-    assert isinstance(request.prompt, ChatPrompt)
-    assert list(request.prompt.messages) == [
-        {"role": "system", "content": "be brief"},
-        {"role": "user", "content": "one\ntwo", "name": "ann"},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [
-                {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"b": 1, "a": 2}'}},
-                {"type": "function", "function": {"name": "g", "arguments": '{"x":[1]}'}},
-                {"type": "function", "function": {"name": "h", "arguments": "{}"}},
-            ],
-        },
-        {"role": "tool", "content": "ok", "tool_call_id": "call_1"},
-    ]
-    assert list(request.prompt.tools[0]["function"]["parameters"]) == ["z", "a"]
-    assert request.prompt.template_options == {"enable_thinking": False}
-    sampling = request.sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 40, 0.05)
-    assert (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty) == (0.1, -0.2, 1.1)
-    assert sampling.seed == 0
-    assert (request.model, request.max_new_tokens) == ("org/other", 9)
-    assert request.stop_strings == ("a", "b")
-    assert request.stop_token_ids == frozenset({5, 6})
     assert (request.lane, request.api_key, request.traceparent) == (Lane.JUDGE, "key", trace)
+
+
+async def test_what_changes_nothing_is_taken(start: Start):
+    server = await start()
+    reply = await server.chat(
+        user="ann",
+        session_id="s",
+        cache_salt="a-Z_0.+/=",
+        n=1,
+        logprobs=False,
+        response_format={"type": "text"},
+        service_tier="auto",
+        metadata={"x": "y"},
+        store=True,
+        no_such_field={"x": 1},
+    )
+    assert reply.status_code == 200
 
 
 async def test_what_is_left_out_or_null_means_the_default(start: Start):
     server = await start()
-    names = ("temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options", "n", "tools", "tool_choice")
+    names = ["temperature", "top_p", "top_k", "seed", "stop", "stream", "stream_options", "n", "tools", "tool_choice"]
+    names += ["parallel_tool_calls", "reasoning_effort", "reasoning", "include_reasoning", "enable_thinking"]
+    names += ["chat_template_kwargs", "max_ctx", "timeout_ms"]
     await server.chat()
     await server.chat(**dict.fromkeys(names))
     for request in server.house.requests:
         assert (request.sampling.temperature, request.sampling.top_p, request.sampling.top_k) == (1.0, 1.0, 0)
         assert (request.max_new_tokens, request.stop_strings, request.prompt.tools) == (None, (), None)
+        assert request.prompt.template_options == {}
         assert (request.lane, request.api_key, request.traceparent) == (Lane.INTERACTIVE, None, None)
 
 

@@ -11,6 +11,7 @@ from memra import errors
 from memra.http.errors import HTTP_SHAPES, SHAPES, reply_to
 
 Start = Callable[..., Awaitable[Any]]
+LIMIT_NAMES = ("limit", "remaining", "reset")
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "errors.md"
 
 
@@ -39,6 +40,30 @@ async def test_a_busy_server_says_when_to_come_back(start: Start, fake_house: An
     headers = (await server.chat()).headers
     assert (headers["retry-after"], headers["retry-after-ms"]) == (str(seconds), str(seconds * 1000))
     assert "x-should-retry" not in headers
+
+
+@pytest.mark.parametrize("kind", [errors.BusyError, errors.OverloadedError])
+@pytest.mark.parametrize(("remaining", "reset"), [(0, "7"), (2, "0")])
+async def test_a_refusal_tells_of_the_slots_that_were_looked_at(
+    start: Start, fake_house: Any, kind: type[errors.BusyError], remaining: int, reset: str
+):
+    refusal = kind("Full.", retry_after_s=6.2, slots_limit=4, slots_remaining=remaining)
+    server = await start(fake_house(refusal=refusal))
+    for stream in (False, True):
+        headers = (await server.chat(stream=stream)).headers
+        assert [headers[f"x-ratelimit-{name}"] for name in LIMIT_NAMES] == ["4", str(remaining), reset]
+
+
+async def test_a_refusal_before_the_slots_tells_nothing_of_them(start: Start, fake_house: Any):
+    server = await start(fake_house(refusal=errors.DrainingError("Going down.")))
+    assert not [name for name in (await server.chat()).headers if name.startswith("x-ratelimit")]
+
+
+async def test_an_answer_that_fails_after_admission_tells_of_its_slot(start: Start, fake_house: Any):
+    server = await start(fake_house(script=[errors.OverloadedError("No memory is left.", retry_after_s=3)]))
+    reply = await server.chat()
+    assert reply.status_code == 503
+    assert [reply.headers[f"x-ratelimit-{name}"] for name in LIMIT_NAMES] == ["4", "3", "0"]
 
 
 @pytest.mark.parametrize(

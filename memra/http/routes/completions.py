@@ -4,9 +4,7 @@ from quart import request
 from quart.wrappers import Response
 from quart_trio import QuartTrio
 
-from memra.http.generation import FrontDoor, new_request_id, respond, stamp
-from memra.http.request_body import read_json
-from memra.http.request_headers import read_caller
+from memra.http.generation import FrontDoor, new_request_id, read_request, respond, stamp
 from memra.http.wire.answer import Answer
 from memra.http.wire.completion_answer import CompletionAnswer
 from memra.http.wire.completion_request import DECODER, read_completion_request
@@ -19,8 +17,7 @@ def add_completion_routes(app: QuartTrio, door: FrontDoor) -> None:
     @app.post("/v1/completions")
     async def completions() -> Response:
         request_id = new_request_id("cmpl")
-        caller = read_caller(request.headers)
-        body = await read_json(request, DECODER, door.settings)
+        caller, body = await read_request(door, request, DECODER)
         generation = read_completion_request(body, request_id=request_id, caller=caller)
         mark = stamp(door, generation)
         answer: Answer

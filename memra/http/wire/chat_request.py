@@ -11,17 +11,10 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
-from memra.http.wire.generation_fields import (
-    GenerationFields,
-    check_labels,
-    check_unsupported,
-    read_max_tokens,
-    read_sampling,
-    read_stop_strings,
-    read_stop_token_ids,
-    refuse,
-    refuse_unsupported,
-)
+from memra.http.wire.generation_fields import GenerationFields, check_labels, check_unsupported, read_stop_strings
+from memra.http.wire.refusal import refuse, refuse_unsupported
+from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
+from memra.http.wire.thinking_fields import read_thinking
 from memra.messages.generation import ChatPrompt, GenerationRequest
 from memra.types import ModelName, RequestId
 
@@ -90,12 +83,12 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
     if body.logprobs not in (None, False):
         refuse_unsupported("logprobs")
     check_labels(body)
-    max_tokens = read_max_tokens("max_tokens", body.max_tokens)
-    max_completion_tokens = read_max_tokens("max_completion_tokens", body.max_completion_tokens)
+    max_tokens = read_count("max_tokens", body.max_tokens)
+    max_completion_tokens = read_count("max_completion_tokens", body.max_completion_tokens)
     return GenerationRequest(
         request_id=request_id,
         model=ModelName(body.model),
-        prompt=ChatPrompt(messages, _tools(body), _template_options(body.chat_template_kwargs)),
+        prompt=ChatPrompt(messages, _tools(body), _template_options(body)),
         sampling=read_sampling(body),
         max_new_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
         stop_strings=read_stop_strings(body.stop),
@@ -176,10 +169,11 @@ def _tools(body: ChatRequest) -> Sequence[Mapping[str, Any]] | None:
     return (body.tools or None) if choice != "none" else None
 
 
-def _template_options(options: dict[str, Any] | None) -> Mapping[str, Any]:
-    for name in sorted(_RESERVED_OPTIONS.intersection(options or ())):
+def _template_options(body: ChatRequest) -> Mapping[str, Any]:
+    options = body.chat_template_kwargs or {}
+    for name in sorted(_RESERVED_OPTIONS.intersection(options)):
         raise InvalidRequestError(
             f"`chat_template_kwargs.{name}` cannot be set there; it follows from the request.",
             param="chat_template_kwargs",
         )
-    return options or {}
+    return read_thinking(body, options)

@@ -9,17 +9,10 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
-from memra.http.wire.generation_fields import (
-    GenerationFields,
-    check_labels,
-    check_unsupported,
-    read_max_tokens,
-    read_sampling,
-    read_stop_strings,
-    read_stop_token_ids,
-    refuse,
-    refuse_unsupported,
-)
+from memra.http.wire.generation_fields import GenerationFields, check_labels, check_unsupported, read_stop_strings
+from memra.http.wire.refusal import refuse, refuse_unsupported
+from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids, read_token_ids
+from memra.http.wire.thinking_fields import read_thinking, refuse_thinking
 from memra.messages.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
 from memra.types import ModelName, RequestId
 
@@ -52,7 +45,7 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
         model=ModelName(body.model),
         prompt=_prompt(body),
         sampling=read_sampling(body),
-        max_new_tokens=read_max_tokens("max_tokens", body.max_tokens),
+        max_new_tokens=read_count("max_tokens", body.max_tokens),
         stop_strings=read_stop_strings(body.stop),
         stop_token_ids=read_stop_token_ids(body.stop_token_ids),
         lane=caller.lane,
@@ -73,12 +66,12 @@ def _check_unsupported_here(body: CompletionRequest) -> None:
 
 
 def _prompt(body: CompletionRequest) -> Prompt:
-    if body.prompt_ids:
-        if min(body.prompt_ids) < 0:
-            refuse("prompt_ids", "token ids from 0 up")
-        return TokenPrompt(tuple(body.prompt_ids))
-    if not body.prompt:
+    if not (body.prompt or body.prompt_ids):
         raise InvalidRequestError("`prompt` must not be empty, unless `prompt_ids` is given.", param="prompt")
-    if body.chat:
-        return ChatPrompt(({"role": "user", "content": body.prompt},))
-    return TextPrompt(body.prompt)
+    if body.prompt and body.chat and not body.prompt_ids:
+        message = {"role": "user", "content": body.prompt}
+        return ChatPrompt((message,), template_options=read_thinking(body, {}), param="prompt")
+    refuse_thinking(body)
+    if body.prompt_ids:
+        return TokenPrompt(read_token_ids("prompt_ids", body.prompt_ids))
+    return TextPrompt(body.prompt or "")

@@ -1,24 +1,22 @@
-"""The fields that chat and completion requests share: sampling, limits, stops and labels.
+"""The fields that chat and completion requests share: limits, stops and labels, beside sampling and thinking.
 
-Refuses to know messages and prompts. Unknown fields are ignored; known ones that are not supported are refused by name,
-because an answer that silently ignores them would look right and be wrong.
+Refuses to know messages and prompts. Every field declared here or in the modules beside it is honoured, or refused by
+name where its value asks for what is not done, because an answer that silently ignores it would look right and be
+wrong. Labels (`user`, `session_id`, `cache_salt`) are checked and change nothing. Other fields are ignored, `store`,
+`metadata` and `service_tier` among them: they ask for nothing that an answer shows.
 """
 
-import math
 import re
-import secrets
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
-from memra.errors import InvalidRequestError
-from memra.messages.sampling import SamplingParams
+from memra.http.wire.refusal import refuse, refuse_unsupported
+from memra.http.wire.thinking_fields import ThinkingFields
 
-MAX_SEED = 2**64 - 1
 MAX_STOPS = 16
 MAX_STOP_BYTES = 1024
 MAX_STOPS_BYTES = 4096
-MAX_STOP_TOKENS = 16
 MAX_LABEL_BYTES = 256
 MAX_SALT_BYTES = 64
 
@@ -32,19 +30,13 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class GenerationFields(msgspec.Struct, kw_only=True):
+class GenerationFields(ThinkingFields, kw_only=True):
     """What every generation request may hold; an explicit null means the default."""
 
     model: str
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None
+    max_ctx: Any = None
+    timeout_ms: Any = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     stream: bool | None = None
@@ -57,21 +49,12 @@ class GenerationFields(msgspec.Struct, kw_only=True):
     logprobs: Any = None
     top_logprobs: Any = None
     response_format: Any = None
+    parallel_tool_calls: bool | None = None
 
     @property
     def wants_usage_chunk(self) -> bool:
         """Whether the client asked for the usage in a chunk of its own."""
         return bool(self.stream_options and self.stream_options.include_usage)
-
-
-def refuse(param: str, rule: str) -> NoReturn:
-    """Refuse a field's value: "`param` must be ..."."""
-    raise InvalidRequestError(f"`{param}` must be {rule}.", param=param)
-
-
-def refuse_unsupported(param: str, remedy: str = "leave it out") -> NoReturn:
-    """Refuse a field that this server does not support."""
-    raise InvalidRequestError(f"`{param}` is not supported by this server; {remedy}.", param=param)
 
 
 def check_labels(fields: GenerationFields) -> None:
@@ -102,35 +85,12 @@ def check_unsupported(fields: GenerationFields) -> None:
         refuse_unsupported("top_logprobs")
     if fields.response_format not in (None, {"type": "text"}):
         refuse_unsupported("response_format", 'only {"type": "text"} is')
-
-
-def read_max_tokens(param: str, value: int | None) -> int | None:
-    """Return the limit as asked; None is as far as the context goes.
-
-    Raises:
-        InvalidRequestError: negative.
-    """
-    if value is not None and value < 0:
-        refuse(param, "0 or more")
-    return value
-
-
-def read_sampling(fields: GenerationFields) -> SamplingParams:
-    """Return the sampling settings; a request without a seed gets a fresh random one.
-
-    Raises:
-        InvalidRequestError: a value is out of range.
-    """
-    return SamplingParams(
-        temperature=_finite("temperature", fields.temperature, default=1.0),
-        top_k=_top_k(fields.top_k),
-        top_p=_top_p(fields.top_p),
-        min_p=_min_p(fields.min_p),
-        frequency_penalty=_finite("frequency_penalty", fields.frequency_penalty, default=0.0),
-        presence_penalty=_finite("presence_penalty", fields.presence_penalty, default=0.0),
-        repetition_penalty=_repetition_penalty(fields.repetition_penalty),
-        seed=_seed(fields.seed),
-    )
+    if fields.parallel_tool_calls is False:
+        refuse("parallel_tool_calls", "true: this server cannot hold a model to one call")
+    if fields.max_ctx is not None:
+        refuse_unsupported("max_ctx", "bound the answer with `max_tokens`")
+    if fields.timeout_ms is not None:
+        refuse_unsupported("timeout_ms", "close the connection to end a request early")
 
 
 def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
@@ -147,56 +107,3 @@ def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
             f"at most {MAX_STOPS} strings of at most {MAX_STOP_BYTES} bytes each and {MAX_STOPS_BYTES} bytes together",
         )
     return tuple(text for text in stops if text)
-
-
-def read_stop_token_ids(token_ids: list[int] | None) -> frozenset[int]:
-    """Return the stop tokens; whether the model has them is checked where the vocabulary is known.
-
-    Raises:
-        InvalidRequestError: too many, or negative.
-    """
-    if token_ids and (len(token_ids) > MAX_STOP_TOKENS or min(token_ids) < 0):
-        refuse("stop_token_ids", f"at most {MAX_STOP_TOKENS} token ids from 0 up")
-    return frozenset(token_ids or ())
-
-
-def _finite(param: str, value: float | None, *, default: float) -> float:
-    number = default if value is None else value
-    if not math.isfinite(number):
-        refuse(param, "a finite number")
-    return number
-
-
-def _top_k(value: int | None) -> int:
-    if value is not None and value < 0:
-        refuse("top_k", "0 (off) or more")
-    return value or 0
-
-
-def _top_p(value: float | None) -> float:
-    number = 1.0 if value is None else value
-    if not 0.0 < number <= 1.0:
-        refuse("top_p", "above 0 and at most 1")
-    return number
-
-
-def _min_p(value: float | None) -> float:
-    number = value or 0.0
-    if not 0.0 <= number <= 1.0:
-        refuse("min_p", "from 0 to 1")
-    return number
-
-
-def _repetition_penalty(value: float | None) -> float:
-    number = 1.0 if value is None else value
-    if not (number > 0.0 and math.isfinite(number)):
-        refuse("repetition_penalty", "a finite number above 0")
-    return number
-
-
-def _seed(value: int | None) -> int:
-    if value is None:
-        return secrets.randbits(64)
-    if not 0 <= value <= MAX_SEED:
-        refuse("seed", f"from 0 to {MAX_SEED}")
-    return value

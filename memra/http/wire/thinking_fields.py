@@ -1,0 +1,104 @@
+"""How a request asks a model to think before it answers, or not to: four spellings of two template variables.
+
+Refuses to know templates: whether a model's template reads `enable_thinking` or `reasoning_effort` is the template's
+matter. Spellings that contradict each other are refused. The model's thoughts stay where the model writes them, so a
+request to hide them is refused by name. Called by `memra.http.wire.chat_request` and `completion_request`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from memra.errors import InvalidRequestError
+from memra.http.wire.refusal import field_of, refuse, refuse_unsupported
+from memra.http.wire.sampling_fields import SamplingFields
+
+_IS_THINKING: Mapping[str, bool] = {"none": False, "minimal": False, "low": True, "medium": True, "high": True}
+"""Levels of effort, and whether a model thinks at all at that level."""
+
+_Option = tuple[str, str, bool | str]
+"""The place that asks, the template variable that it sets, and the value."""
+
+
+class Reasoning(msgspec.Struct, forbid_unknown_fields=True):
+    """The object `reasoning` of a request."""
+
+    effort: str | None = None
+    enabled: bool | None = None
+    exclude: bool | None = None
+
+
+class ThinkingFields(SamplingFields, kw_only=True):  # msgspec's structs cannot have two bases with fields
+    """What a request says about thinking; an explicit null says nothing."""
+
+    enable_thinking: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning: Reasoning | None = None
+    include_reasoning: bool | None = None
+
+
+def read_thinking(fields: ThinkingFields, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return template options with those that the fields ask for.
+
+    Args:
+        fields: as sent.
+        options: what the request sets by the template's own names (`chat_template_kwargs`).
+
+    Raises:
+        InvalidRequestError: a level is unknown, two fields contradict each other, or thoughts should be hidden.
+    """
+    _check_hidden(fields)
+    merged = dict(options)
+    asked_by = dict.fromkeys(options, "chat_template_kwargs")
+    for place, variable, value in _options(fields):
+        present = merged.get(variable)
+        # By identity of type too: 1 is no True to a template that prints it.
+        if present is not None and (type(present), present) != (type(value), value):
+            raise InvalidRequestError(
+                f"`{place}` contradicts `{asked_by[variable]}` about {variable}; send one of them.",
+                param=field_of(place),
+            )
+        merged[variable] = value
+        asked_by.setdefault(variable, place)
+    return merged
+
+
+def refuse_thinking(fields: ThinkingFields) -> None:
+    """Refuse all that a request says about thinking, where no template is there to hear it.
+
+    Raises:
+        InvalidRequestError: such a field is present.
+    """
+    _check_hidden(fields)
+    for place, _, _ in _options(fields):
+        raise InvalidRequestError(
+            f"`{place}` needs the model's chat template: send it to /v1/chat/completions, or with `chat`: true.",
+            param=field_of(place),
+        )
+
+
+def _check_hidden(fields: ThinkingFields) -> None:
+    if fields.include_reasoning is False:
+        refuse_unsupported("include_reasoning", "only true is: thoughts are part of the answer's text")
+    if fields.reasoning is not None and fields.reasoning.exclude:
+        refuse_unsupported("reasoning.exclude", "thoughts are part of the answer's text")
+
+
+def _options(fields: ThinkingFields) -> Iterator[_Option]:
+    if fields.enable_thinking is not None:
+        yield "enable_thinking", "enable_thinking", fields.enable_thinking
+    if fields.reasoning_effort is not None:
+        yield from _effort("reasoning_effort", fields.reasoning_effort)
+    reasoning = fields.reasoning
+    if reasoning is not None and reasoning.enabled is not None:
+        yield "reasoning.enabled", "enable_thinking", reasoning.enabled
+    if reasoning is not None and reasoning.effort is not None:
+        yield from _effort("reasoning.effort", reasoning.effort)
+
+
+def _effort(place: str, effort: str) -> Iterator[_Option]:
+    if effort not in _IS_THINKING:
+        refuse(place, f"one of {', '.join(_IS_THINKING)}")
+    yield place, "enable_thinking", _IS_THINKING[effort]
+    yield place, "reasoning_effort", effort
