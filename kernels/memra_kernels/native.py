@@ -203,6 +203,7 @@ class Plan:
             NativeError: unknown variant, or no memory.
         """
         self._lib = library()
+        self._pool = pool
         self._handle: int | None = checked(self._lib.memra_plan_new(pool.handle, variant.encode(), max_rows))
         self._kept: list[NDArray[np.uint8]] = []
         self._step = _StepArguments()
@@ -235,6 +236,18 @@ class Plan:
         )
         self._shapes.append((rows, columns))
         return checked(index)
+
+    def check(self, stored: NDArray[np.uint8], *, quant_type: str, rows: int, columns: int) -> None:
+        """Refuse what `weight` refuses and keep nothing: for an embedding table, whose rows are read as stored.
+
+        Raises:
+            NativeError: as `weight`.
+        """
+        probe = Plan(self._pool, variant="scalar", max_rows=1)
+        try:
+            probe.weight(stored, quant_type=quant_type, rows=rows, columns=columns)
+        finally:
+            probe.close()
 
     def unpack(self, weight: int) -> NDArray[np.float32]:
         """Every weight read back from the tiles, `[rows, columns]`: bit for bit what the file says."""
@@ -324,8 +337,11 @@ class Plan:
         """Run all steps on a batch; returns logits `[N, vocabulary]`, valid until the next call.
 
         Raises:
-            NativeError: an index of the batch is out of range (nothing was written), or the process has forked.
+            NativeError: an index of the batch is out of range or its arrays do not fit together (nothing was written),
+                or the process has forked.
         """
+        if not batch.token_ids.size == batch.positions.size == batch.sequences.size:
+            raise NativeError("the rows of a step need as many positions and sequences as token ids")
         num_outputs, stride = batch.output_rows.size, -(-self._vocabulary // 16) * 16
         if self._logits.shape[0] < num_outputs or self._logits.shape[1] != stride:
             self._logits = np.empty((max(num_outputs, 1), stride), np.float32)

@@ -6,7 +6,8 @@ keys and values, quantising for the matrices that follow). Called once per model
 to know sequences, pages in use and threads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -210,7 +211,12 @@ class PlanBuilder:
 
     def _add_embed(self, index: int, operator: Embed) -> None:
         tensor = self._tensor(operator.weight)
-        stored, quant_type = _stored(tensor)
+        with _naming(tensor):
+            stored, quant_type = _stored(tensor)
+            if not self._is_matrix(operator.weight):  # else it is checked where the matrix is repacked
+                rows, columns = tensor.shape
+                self._plan.check(stored, quant_type=quant_type, rows=rows, columns=columns)
+        tensor.release()
         out = self._output(index, operator.out, floats=True)
         self._plan.row(
             RowOp(
@@ -343,7 +349,15 @@ class PlanBuilder:
         return tensor
 
     def _vector(self, name: str) -> NDArray[np.float32]:
-        return np.ascontiguousarray(self._tensor(name).dequantise(), np.float32).reshape(-1)
+        tensor = self._tensor(name)
+        with _naming(tensor):
+            values = np.ascontiguousarray(tensor.dequantise(), np.float32).reshape(-1)
+            if not np.isfinite(values).all():
+                raise ValueError("a NaN or infinite value")
+        return values
+
+    def _is_matrix(self, name: str) -> bool:
+        return any(isinstance(operator, Linear | Head) and operator.weight == name for operator in self._operators)
 
     def _is_float(self, name: str) -> bool:
         quant_type = self._tensor(name).quant_type
@@ -352,18 +366,25 @@ class PlanBuilder:
     def _weight(self, name: str) -> int:
         if name not in self._weights:
             tensor = self._tensor(name)
-            stored, quant_type = _stored(tensor)
             rows, columns = tensor.shape
-            try:
+            with _naming(tensor):
+                stored, quant_type = _stored(tensor)
                 self._weights[name] = self._plan.weight(stored, quant_type=quant_type, rows=rows, columns=columns)
-            except NativeError as error:
-                raise CorruptFileError(f"Tensor {name} ({quant_type}) cannot be loaded: {error}.") from error
             tensor.release()
         return self._weights[name]
 
     def _part(self, linear: Linear, out: int, *, add: bool = False) -> LinearPart:
         bias = None if linear.bias is None else self._vector(linear.bias)
         return LinearPart(self._weight(linear.weight), out, bias, add)
+
+
+@contextmanager
+def _naming(tensor: WeightTensor) -> Iterator[None]:
+    """Whatever refuses the data says which tensor it was."""
+    try:
+        yield
+    except (NativeError, ValueError) as error:
+        raise CorruptFileError(f"Tensor {tensor.name} ({tensor.quant_type}) cannot be loaded: {error}.") from error
 
 
 def _stored(tensor: WeightTensor) -> tuple[NDArray[np.uint8], str]:
