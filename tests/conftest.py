@@ -1,7 +1,8 @@
 """Fixtures that the whole suite shares."""
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from tests import assets
 
 # As the server does, before torch is imported: its threads must not spin while other processes want the cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_as_in_a_terminal() -> Iterator[None]:
+    """A shell's background job ignores Ctrl-C, and its children inherit that; tests about signals need the default."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def _asset(fetch: Callable[[], Path]) -> Path:
