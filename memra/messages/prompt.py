@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memra.messages.generation import Prompt
-from memra.types import ModelName, RequestId, StopCause, TokenId
+from memra.types import ModelName, RequestId, TokenId
 
 
 class AnswerReader(Protocol):
@@ -59,6 +59,3 @@ class PromptRendered:
     def __repr__(self) -> str:
         """Lengths instead of the prompt."""
         return f"PromptRendered(num_prompt_tokens={len(self.prompt_ids)})"
-
-
-__all__ = ["AnswerReader", "PromptRendered", "RenderPrompt", "StopCause"]
