@@ -33,13 +33,14 @@ class CpuExecutor:
         variant: the instruction set in use; all give the same bits.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (keyword-only settings)
         self,
         program: Program,
         tensors: WeightTensors,
         *,
         num_threads: int,
         num_pages: int,
+        num_states: int = 0,
         variant: str | None = None,
     ) -> None:
         """Load and repack all weights; takes as long as reading the file.
@@ -49,6 +50,7 @@ class CpuExecutor:
             tensors: weights by name; the embedding table's bytes are read in place, so the file stays mapped.
             num_threads: threads of a step, the caller among them.
             num_pages: size of the cache in pages of 64 tokens; keys and values are kept as f16.
+            num_states: recurrent states, for a program that has any.
             variant: an entry of `memra_kernels.native.usable_variants()`; None takes the best.
 
         Raises:
@@ -58,6 +60,7 @@ class CpuExecutor:
         """
         self._program = program
         self._num_pages = num_pages
+        self._num_states = num_states
         self._pool: ThreadPool | None = None
         self._plan: Plan | None = None
         try:
@@ -92,6 +95,11 @@ class CpuExecutor:
     def num_pages(self) -> int:
         """Number of pages."""
         return self._num_pages
+
+    @property
+    def num_states(self) -> int:
+        """Number of recurrent states."""
+        return self._num_states
 
     @property
     def num_bytes(self) -> int:
@@ -138,6 +146,11 @@ class CpuExecutor:
         """The raw cache bytes of these pages."""
         plan = self._open_plan()
         return b"".join(plan.page(page) for page in page_ids)
+
+    def export_state(self, state_id: int) -> bytes:
+        """The raw bytes of one recurrent state."""
+        del state_id  # the plan builder refuses recurrent operators
+        return b""
 
     def close(self) -> None:
         """Stop the threads and free the memory; may be called twice."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from memra.engine.executor import WeightTensor, WeightTensors
 from memra.errors import CorruptFileError, UnsupportedModelError
+from memra.layers.dataflow import inputs_of, output_of
 from memra.layers.operators import (
     Add,
     Attention,
@@ -32,7 +33,6 @@ from memra.layers.operators import (
     GatedProduct,
     Head,
     Linear,
-    Operator,
     RmsNorm,
     Rope,
     RopeStyle,
@@ -41,6 +41,7 @@ from memra.layers.program import Program
 
 _LANES = 16
 """Width of the kernels' vectors: heads and norm groups are multiples of it."""
+_KNOWN = (Add, Attention, Embed, GatedProduct, Head, Linear, RmsNorm, Rope)
 _QUANT_BLOCK = 32
 """Activations that share one int8 scale."""
 
@@ -51,32 +52,6 @@ class _Readers:
 
     floats: bool
     quants: bool
-
-
-def inputs_of(operator: Operator) -> tuple[str, ...]:
-    """Buffers that an operator reads."""
-    match operator:
-        case Embed():
-            return ()
-        case Attention():
-            return operator.q, operator.k, operator.v
-        case GatedProduct():
-            return operator.gate, operator.up
-        case Add():
-            return operator.x, operator.y
-        case _:
-            return (operator.x,)
-
-
-def output_of(operator: Operator) -> str | None:
-    """The buffer that an operator writes; None for the head."""
-    match operator:
-        case Rope():
-            return operator.x
-        case Head():
-            return None
-        case _:
-            return operator.out
 
 
 class PlanBuilder:
@@ -101,10 +76,17 @@ class PlanBuilder:
             CorruptFileError: a tensor is missing, has another shape, or holds a NaN or infinite scale.
             UnsupportedModelError: a shape that the kernels do not run.
         """
+        self._refuse_unknown()
         self._add_angles()
         index = 0
         while index < len(self._operators):
             index += self._add_at(index)
+
+    def _refuse_unknown(self) -> None:
+        for operator in self._operators:
+            if not isinstance(operator, _KNOWN) or (isinstance(operator, RmsNorm) and operator.weight is None):
+                name, family = type(operator).__name__, self._program.architecture
+                raise UnsupportedModelError(f"The CPU engine does not run the operator {name} of {family}.")
 
     def _add_at(self, index: int) -> int:
         """Add the step that begins with this operator; returns how many operators it took."""
@@ -238,7 +220,7 @@ class PlanBuilder:
             )
         x = self._floats[operator.x]
         out = self._output(index, operator.out, floats=True)
-        weight = self._vector(operator.weight)
+        weight = self._vector(operator.weight or "")
         self._plan.row(
             RowOp(kind="norm", x=x, out=out, weight=weight, group_width=operator.group_width, eps=operator.eps)
         )
@@ -258,7 +240,7 @@ class PlanBuilder:
         )
 
     def _add_attention(self, index: int, operator: Attention) -> None:
-        k, v = self._floats[operator.k], self._floats[operator.v]
+        k, v = self._floats[operator.k or ""], self._floats[operator.v or ""]
         self._plan.row(RowOp(kind="store", x=k, y=v, layer=operator.layer))
         q = self._floats[operator.q]
         can_quantise = operator.head_dim % _QUANT_BLOCK == 0

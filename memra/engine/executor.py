@@ -1,12 +1,11 @@
 """The seam between the engine, which decides what runs, and an executor, which computes it.
 
-The engine hands over rows; the executor owns the weights and the key-value pages and gives logits back. One call serves
-decode, prefill
-chunks and any mix of them.
+The engine hands over rows; the executor owns the weights, the key-value pages and the states of recurrent operators,
+and gives logits back. One call serves decode, prefill chunks and any mix of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -52,8 +51,8 @@ WeightTensors = Mapping[str, WeightTensor]
 class RowBatch:
     """The rows of one step of one model.
 
-    Rows of one sequence are contiguous and in order of position. `T` rows, `S` sequences, `P` pages in the longest
-    table, `N` outputs.
+    Rows of one sequence are contiguous and in order of position, without gaps. `T` rows, `S` sequences, `P` pages in the
+    longest table, `N` outputs.
 
     Attributes:
         token_ids: int32 `[T]`.
@@ -62,6 +61,10 @@ class RowBatch:
         page_tables: int32 `[S, P]`, page ids in order; position p lies in entry `p // page_tokens`. Unused
         entries are 0.
         output_rows: int32 `[N]`, rows whose logits are wanted, ascending.
+        states_in: int32 `[S]`, the state from which each sequence goes on, -1 for a sequence that begins. Empty, like
+            `states_out`, for a model without recurrent operators.
+        states_out: int32 `[S]`, where its state after its last row goes; never a state that the step reads, so that a
+            failed step can be run again.
     """
 
     token_ids: NDArray[np.int32]
@@ -69,6 +72,8 @@ class RowBatch:
     sequences: NDArray[np.int32]
     page_tables: NDArray[np.int32]
     output_rows: NDArray[np.int32]
+    states_in: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    states_out: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
 
 
 class Executor(Protocol):
@@ -94,8 +99,13 @@ class Executor(Protocol):
         """Number of pages; ids are 0 to num_pages - 1."""
         ...
 
+    @property
+    def num_states(self) -> int:
+        """Number of recurrent states; ids are 0 to num_states - 1. 0 for a model without recurrent operators."""
+        ...
+
     def run(self, batch: RowBatch) -> NDArray[np.float32]:
-        """Compute the rows, write their keys and values into the pages, return logits `[N, vocab_size]`.
+        """Compute the rows, write keys, values and states, return logits `[N, vocab_size]` or hidden rows `[N, width]`.
 
         The result depends, to the bit, on each row's sequence alone: not on the other rows, nor on how a prompt
         was cut.
@@ -105,6 +115,10 @@ class Executor(Protocol):
 
     def export_pages(self, page_ids: list[int]) -> bytes:
         """The raw cache bytes of these pages, for tests of equality and for moving them elsewhere."""
+        ...
+
+    def export_state(self, state_id: int) -> bytes:
+        """The raw bytes of one recurrent state, layer by layer; empty for a model without recurrent operators."""
         ...
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from memra.engine.executor import Executor, WeightTensors
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
-from memra.engine.loaded_model import LoadedModel
+from memra.engine.loaded_model import STATES_PER_SEQUENCE, LoadedModel
 from memra.engine.sampler import Sampler, TokenSampler
 from memra.errors import ConfigurationError, UnsupportedModelError
 from memra.layers.program import Program
@@ -50,7 +50,7 @@ def plan_model(program: Program, choice: ExecutorChoice, *, kv_memory_mb: int) -
     Raises:
         ConfigurationError: the memory does not hold a single page.
     """
-    per_token = sum(2 * layer.num_kv_heads * layer.head_dim for layer in program.kv_layers) * choice.kv_element_bytes
+    per_token = sum(layer.values_per_token for layer in program.kv_layers) * choice.kv_element_bytes
     num_pages = kv_memory_mb * _MIB // (per_token * PAGE_TOKENS)
     if num_pages < 1:
         needed_mb = -(-per_token * PAGE_TOKENS // _MIB)
@@ -67,7 +67,12 @@ def build_model(name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, set
         UnsupportedModelError: the chosen executor does not run a shape or a quant type of the model.
     """
     is_native = plan.choice.kind is ExecutorKind.CPU
-    executor = _build_on_cpu(plan, tensors) if is_native else _build_on_torch(plan, tensors, settings)
+    num_states = settings.max_rows * STATES_PER_SEQUENCE if plan.program.state_layers else 0
+    executor = (
+        _build_on_cpu(plan, tensors, num_states=num_states)
+        if is_native
+        else _build_on_torch(plan, tensors, settings, num_states=num_states)
+    )
     return LoadedModel(
         name=name,
         executor=executor,
@@ -78,11 +83,17 @@ def build_model(name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, set
     )
 
 
-def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors) -> Executor:
+def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors, *, num_states: int) -> Executor:
     from memra.engine.cpu_executor import CpuExecutor  # noqa: PLC0415  (loads the native library)
 
     try:
-        return CpuExecutor(plan.program, tensors, num_threads=plan.choice.num_threads, num_pages=plan.num_pages)
+        return CpuExecutor(
+            plan.program,
+            tensors,
+            num_threads=plan.choice.num_threads,
+            num_pages=plan.num_pages,
+            num_states=num_states,
+        )
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{error.message} Set MEMRA_EXECUTOR=torch to run it on torch, slowly.") from error
 
@@ -93,7 +104,7 @@ def _native_sampler() -> Callable[[int], TokenSampler]:
     return NativeTokenSampler
 
 
-def _build_on_torch(plan: ModelPlan, tensors: WeightTensors, settings: EngineSettings) -> Executor:
+def _build_on_torch(plan: ModelPlan, tensors: WeightTensors, settings: EngineSettings, *, num_states: int) -> Executor:
     # Torch's OpenMP threads spin at every barrier by default; beside one other busy process a step then takes ten times
     # as long. Read by the library when it is loaded, so it must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -106,4 +117,5 @@ def _build_on_torch(plan: ModelPlan, tensors: WeightTensors, settings: EngineSet
         dtype=settings.dtype,
         num_pages=plan.num_pages,
         page_tokens=PAGE_TOKENS,
+        num_states=num_states,
     )

@@ -1,4 +1,4 @@
-"""Key-value pages by number, with reference counts.
+"""Key-value pages, or recurrent states, by number, with reference counts.
 
 Knows ids and counts only: not what a page holds, nor which sequence or prefix holds it. The scheduler takes and returns
 pages here; the executor owns the memory behind the ids. Used by the worker's thread alone.
@@ -13,12 +13,14 @@ from memra.errors import IntegrityError
 class PagePool:
     """Hands out page ids and takes them back; a page is free again when its last holder lets go."""
 
-    def __init__(self, num_pages: int) -> None:
+    def __init__(self, num_pages: int, *, noun: str = "page") -> None:
         """Start with every page free.
 
         Args:
             num_pages: ids are 0 to num_pages - 1.
+            noun: what messages call a page.
         """
+        self._noun = noun
         self._num_holders = [0] * num_pages
         # A stack: the page freed last is the one most likely still in a near cache.
         self._free = list(range(num_pages - 1, -1, -1))
@@ -81,18 +83,20 @@ class PagePool:
         for page_id, num_holders in enumerate(self._num_holders):
             if num_holders != expected[page_id]:
                 raise IntegrityError(
-                    f"page {page_id} is counted for {num_holders} holders, but {expected[page_id]} hold it"
+                    f"{self._noun} {page_id} is counted for {num_holders} holders, but {expected[page_id]} hold it"
                 )
             if free[page_id] != (num_holders == 0):
                 raise IntegrityError(
-                    f"page {page_id} has {num_holders} holders and is {free[page_id]} times in the free list"
+                    f"{self._noun} {page_id} has {num_holders} holders and is {free[page_id]} times in the free list"
                 )
         strangers = (expected | free).keys() - set(range(self.num_pages))
         if strangers:
-            raise IntegrityError(f"page {min(strangers)} is held or free, but the pool has {self.num_pages} pages")
+            raise IntegrityError(
+                f"{self._noun} {min(strangers)} is held or free, but the pool has {self.num_pages} of them"
+            )
 
     def _require_held(self, wanted: Counter[int]) -> None:
         for page_id, num in wanted.items():
             num_holders = self._num_holders[page_id] if 0 <= page_id < self.num_pages else 0
             if num_holders < num:
-                raise IntegrityError(f"page {page_id} has {num_holders} holders, but {num} were expected")
+                raise IntegrityError(f"{self._noun} {page_id} has {num_holders} holders, but {num} were expected")

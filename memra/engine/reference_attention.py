@@ -14,6 +14,7 @@ from memra_kernels.linear.tiles import RowTiles
 from numpy.typing import NDArray
 
 from memra.engine.executor import RowBatch
+from memra.layers.operators import Attention
 from memra.layers.program import KvLayer
 
 KEY_BLOCK_TOKENS = 256
@@ -28,11 +29,43 @@ def key_block_tokens(page_tokens: int) -> int:
     return page_tokens * max(1, KEY_BLOCK_TOKENS // page_tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Which keys of its sequence a query sees; the attributes are those of the operator `Attention`."""
+
+    window: int | None
+    chunk: int | None
+    causal: bool
+
+    def bounds(self, positions: NDArray[np.int32], last: NDArray[np.int32]) -> tuple[NDArray[np.int64], ...]:
+        """Return the oldest and the newest key that queries see.
+
+        Args:
+            positions: of the queries, int32, any shape.
+            last: the last position of each query's sequence, of the same shape.
+        """
+        newest = positions.astype(np.int64) if self.causal else last.astype(np.int64)
+        oldest = np.zeros_like(newest)
+        if self.chunk is not None:
+            oldest = newest // self.chunk * self.chunk
+        if self.window is not None and self.causal:
+            oldest = np.maximum(oldest, positions - self.window + 1)
+        elif self.window is not None:
+            oldest = np.maximum(oldest, positions - self.window // 2)
+            newest = np.minimum(newest, positions + self.window // 2)
+        return oldest, newest
+
+
+def sight_of(operator: Attention) -> Sight:
+    """Return what the queries of an operator see."""
+    return Sight(operator.window, operator.chunk, operator.causal)
+
+
 class PagedCache:
     """Keys and values of all layers, in pages; memory is committed by the first write.
 
     Attributes:
-        keys, values: one tensor a layer, `[num_pages, page_tokens, num_kv_heads, head_dim]`.
+        keys, values: one tensor a layer, `[num_pages, page_tokens, num_kv_heads, head_dim]`; values with their own.
     """
 
     def __init__(
@@ -44,19 +77,19 @@ class PagedCache:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        def allocate(layer: KvLayer) -> torch.Tensor:
-            shape = (num_pages, page_tokens, layer.num_kv_heads, layer.head_dim)
+        def allocate(layer: KvLayer, head_dim: int) -> torch.Tensor:
+            shape = (num_pages, page_tokens, layer.num_kv_heads, head_dim)
             if device.type != "cpu":
                 return torch.zeros(shape, dtype=dtype, device=device)
             # numpy's zeros are the system's untouched pages, where torch's are written.
             raw = np.zeros((*shape, dtype.itemsize), dtype=np.uint8)
             return torch.from_numpy(raw).view(dtype).view(shape)
 
-        self.keys = [allocate(layer) for layer in layers]
-        self.values = [allocate(layer) for layer in layers]
+        self.keys = [allocate(layer, layer.head_dim) for layer in layers]
+        self.values = [allocate(layer, layer.v_head_dim or layer.head_dim) for layer in layers]
 
     def append(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Write rows, float32 `[T, J * D]`, rounded to the cache's type, into the slots `[T]`."""
+        """Write rows, float32 `[T, J * D]` each, rounded to the cache's type, into the slots `[T]`."""
         for pages, rows in ((self.keys[layer], keys), (self.values[layer], values)):
             flat = pages.view(-1, rows.shape[1])
             flat.index_copy_(0, slots, rows.to(flat.dtype))
@@ -137,35 +170,36 @@ class TilePlanner:
         self._num_heads = num_heads
         self._device = device
 
-    def plan(self, batch: RowBatch, window: int | None) -> list[TileGroup]:
-        """Cut the rows of a step for the layers with this window."""
+    def plan(self, batch: RowBatch, sight: Sight) -> list[TileGroup]:
+        """Cut the rows of a step for the layers whose queries see this."""
+        ends = np.flatnonzero(np.diff(batch.sequences, append=-1))
+        last = np.repeat(batch.positions[ends], np.diff(ends, prepend=-1))
+        oldest, newest = sight.bounds(batch.positions, last)
         by_kind: dict[tuple[int, int], list[_Tile]] = {}
-        for tile in self._cut(batch, window):
+        for tile in self._cut(batch, oldest, newest):
             by_kind.setdefault((tile.height, tile.num_blocks), []).append(tile)
         groups = []
         for (height, num_blocks), tiles in by_kind.items():
             limit = max(1, _MAX_SCORES // (height * num_blocks * self._block * self._num_heads))
             parts = (tiles[start : start + limit] for start in range(0, len(tiles), limit))
-            groups += [self._build_group(batch, part, window) for part in parts]
+            groups += [self._build_group(batch, part, oldest, newest) for part in parts]
         return groups
 
-    def _cut(self, batch: RowBatch, window: int | None) -> Iterator[_Tile]:
+    def _cut(self, batch: RowBatch, oldest: NDArray[np.int64], newest: NDArray[np.int64]) -> Iterator[_Tile]:
         starts = np.flatnonzero(np.diff(batch.sequences, prepend=-1)).tolist()
         for first, end in zip(starts, [*starts[1:], len(batch.sequences)], strict=True):
             row = first
             while row < end:
                 height = self._tiles.small if end - row <= self._tiles.small else self._tiles.large
                 num_rows = min(height, end - row)
-                yield self._place(batch.positions, row, num_rows, height, window)
+                first_block = int(oldest[row]) // self._block
+                last_block = int(newest[row + num_rows - 1]) // self._block
+                yield _Tile(row, num_rows, height, first_block, last_block - first_block + 1)
                 row += num_rows
 
-    def _place(self, positions: NDArray[np.int32], first: int, num_rows: int, height: int, window: int | None) -> _Tile:
-        oldest = 0 if window is None else max(0, int(positions[first]) - window + 1)
-        first_block = oldest // self._block
-        last_block = int(positions[first + num_rows - 1]) // self._block
-        return _Tile(first, num_rows, height, first_block, last_block - first_block + 1)
-
-    def _build_group(self, batch: RowBatch, tiles: list[_Tile], window: int | None) -> TileGroup:
+    def _build_group(
+        self, batch: RowBatch, tiles: list[_Tile], oldest: NDArray[np.int64], newest: NDArray[np.int64]
+    ) -> TileGroup:
         height, num_blocks = tiles[0].height, tiles[0].num_blocks
         first = np.array([tile.first for tile in tiles])[:, None]
         num_rows = np.array([tile.num_rows for tile in tiles])[:, None]
@@ -173,10 +207,7 @@ class TilePlanner:
         rows = first + np.minimum(offsets, num_rows - 1)
         first_key = np.array([tile.first_block * self._block for tile in tiles])[:, None]
         keys = first_key + np.arange(num_blocks * self._block)
-        queries = batch.positions[rows]
-        visible = keys[:, None] <= queries[..., None]
-        if window is not None:
-            visible &= keys[:, None] > queries[..., None] - window
+        visible = (keys[:, None] <= newest[rows][..., None]) & (keys[:, None] >= oldest[rows][..., None])
         pages = np.minimum(keys[:, :: self._page_tokens] // self._page_tokens, batch.page_tables.shape[1] - 1)
         page_ids = batch.page_tables[batch.sequences[first], pages]
         shape = (len(tiles), height, num_blocks, self._block)

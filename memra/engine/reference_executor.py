@@ -11,79 +11,39 @@ bits belong to one machine, build and number of threads of torch, which must not
 Refuses to know queues, sampling and text. One thread, the worker's, owns an instance.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
-
 import numpy as np
 import torch
-from memra_kernels.attention.reference import attention
-from memra_kernels.embed.reference import embed
-from memra_kernels.gated_product.reference import gelu_tanh_product, silu_product
-from memra_kernels.head.reference import head
-from memra_kernels.linear.reference import linear
-from memra_kernels.rmsnorm.reference import rms_norm
-from memra_kernels.rope.reference import RopeTable, build_rope_table, rope
 from numpy.typing import NDArray
 
 from memra.engine.executor import RowBatch, WeightTensors
-from memra.engine.reference_attention import PagedCache, TileGroup, TilePlanner
+from memra.engine.reference_attention import PagedCache, Sight, TilePlanner, sight_of
+from memra.engine.reference_row_operators import Instruction, RowOperators
+from memra.engine.reference_sequence_operators import SequenceOperators
+from memra.engine.reference_states import RecurrentStates
+from memra.engine.reference_step import SequenceRows, Step
 from memra.engine.reference_tiles import probe_attention_tiles, probe_weight_tiles
 from memra.engine.reference_weights import choose_device, choose_dtype, load_weights
 from memra.errors import ConfigurationError
-from memra.layers.operators import (
-    Activation,
-    Add,
-    Attention,
-    Embed,
-    GatedProduct,
-    Head,
-    Linear,
-    Operator,
-    RmsNorm,
-    Rope,
-    RopeStyle,
-)
+from memra.layers.operators import Attention
 from memra.layers.program import Program
-
-_GATED_PRODUCTS = {Activation.SILU: silu_product, Activation.GELU_TANH: gelu_tanh_product}
-
-_Angles = tuple[int, float, float, str | None]
-"""What makes two rotations turn by the same angles."""
-
-
-def _angles_of(operator: Rope) -> _Angles:
-    return operator.rotary_dims, operator.base, operator.position_scale, operator.frequency_factors
-
-
-@dataclass(slots=True)
-class _Step:
-    """The state of one call: `num_real` rows, padded with token 0 at position 0 to T rows, whole tiles of any height.
-
-    Attributes:
-        token_ids, positions: int64 `[T]`.
-        slots: int64 `[num_real]`, where each row's key and value go in the flattened pages.
-        groups: tile groups of the step, by window.
-        output_rows: int64, the `num_outputs` rows that want logits, padded to whole tiles by repeating the last.
-        buffers: float32 `[T, width]`, by name.
-        angles: `[T, rotary_dims / 2]`, the rows' part of every rope table.
-    """
-
-    num_real: int
-    num_outputs: int
-    token_ids: torch.Tensor
-    positions: torch.Tensor
-    slots: torch.Tensor
-    groups: dict[int | None, list[TileGroup]]
-    output_rows: torch.Tensor
-    buffers: dict[str, torch.Tensor] = field(default_factory=dict)
-    angles: dict[_Angles, RopeTable] = field(default_factory=dict)
-    logits: torch.Tensor | None = None
 
 
 def _thread_suffix(device: torch.device) -> str:
     return f"-{torch.get_num_threads()}t" if device.type == "cpu" else ""
+
+
+def _cut_sequences(batch: RowBatch) -> list[SequenceRows]:
+    """Return the rows of every sequence, and its states where the model has any."""
+    starts = np.flatnonzero(np.diff(batch.sequences, prepend=-1)).tolist()
+    ends = [*starts[1:], len(batch.sequences)]
+    states = [
+        array[batch.sequences[starts]].tolist() if array.size else [-1] * len(starts)
+        for array in (batch.states_in, batch.states_out)
+    ]
+    return [
+        SequenceRows(slice(start, end), before, after)
+        for start, end, before, after in zip(starts, ends, *states, strict=True)
+    ]
 
 
 class ReferenceExecutor:
@@ -96,6 +56,7 @@ class ReferenceExecutor:
         dtype: `float32` or `bfloat16`.
         num_pages: pages of the key-value cache.
         page_tokens: tokens a page.
+        num_states: recurrent states, for a program that has any.
 
     Raises:
         ConfigurationError: the device, the dtype or a size cannot be used.
@@ -111,6 +72,7 @@ class ReferenceExecutor:
         dtype: str,
         num_pages: int,
         page_tokens: int = 64,
+        num_states: int = 0,
     ) -> None:
         if num_pages < 1 or page_tokens < 1:
             raise ConfigurationError(f"A cache of {num_pages} pages of {page_tokens} tokens holds nothing.")
@@ -118,27 +80,35 @@ class ReferenceExecutor:
         self._program = program
         self._page_tokens = page_tokens
         self._num_pages = num_pages
+        self._num_states = num_states
         self._backend = f"torch-{self._device.type}-{dtype}{_thread_suffix(self._device)}"
         torch_dtype = choose_dtype(dtype)
-        self._weights = load_weights(program, tensors, device=self._device, dtype=torch_dtype)
-        self._tiles = probe_weight_tiles(program, self._weights)
+        weights = load_weights(program, tensors, device=self._device, dtype=torch_dtype)
+        tiles = probe_weight_tiles(program, weights)
         # Heights are powers of two, so that every small tile divides a step that is padded to the tallest of them.
-        self._row_multiple = max(tiles.small for tiles in self._tiles.values())
+        self._row_multiple = max(tile.small for tile in tiles.values())
         self._cache = PagedCache(
             program.kv_layers, num_pages=num_pages, page_tokens=page_tokens, device=self._device, dtype=torch_dtype
         )
-        attentions = [operator for operator in program if isinstance(operator, Attention)]
-        self._planner = TilePlanner(
-            probe_attention_tiles(attentions, self._device, page_tokens),
-            page_tokens=page_tokens,
-            num_heads=max(operator.num_heads for operator in attentions),
+        self._states = RecurrentStates(program.state_layers, num_states=num_states, device=self._device)
+        self._max_positions = min(program.context_tokens, num_pages * page_tokens)
+        self._planner, self._sights = self._plan_attention()
+        rows = RowOperators(program, weights, tiles=tiles, num_positions=self._max_positions, device=self._device)
+        sequences = SequenceOperators(weights, cache=self._cache, states=self._states)
+        self._weights = weights
+        self._instructions: list[Instruction] = [
+            rows.bind(operator) or sequences.bind(operator) for operator in program
+        ]
+
+    def _plan_attention(self) -> tuple[TilePlanner, set[Sight]]:
+        attentions = [operator for operator in self._program if isinstance(operator, Attention)]
+        planner = TilePlanner(
+            probe_attention_tiles(attentions, self._device, self._page_tokens),
+            page_tokens=self._page_tokens,
+            num_heads=max((operator.num_heads for operator in attentions), default=1),
             device=self._device,
         )
-        self._windows = {operator.window for operator in attentions}
-        self._max_positions = min(program.context_tokens, num_pages * page_tokens)
-        ropes = {_angles_of(operator): operator for operator in program if isinstance(operator, Rope)}
-        self._rope_tables = {key: self._build_rope_table(operator) for key, operator in ropes.items()}
-        self._instructions = [self._bind(operator) for operator in program]
+        return planner, {sight_of(operator) for operator in attentions}
 
     @property
     def backend(self) -> str:
@@ -160,35 +130,44 @@ class ReferenceExecutor:
         """Number of pages; ids are 0 to num_pages - 1."""
         return self._num_pages
 
+    @property
+    def num_states(self) -> int:
+        """Number of recurrent states; ids are 0 to num_states - 1."""
+        return self._num_states
+
     @torch.inference_mode()
     def run(self, batch: RowBatch) -> NDArray[np.float32]:
-        """Compute the rows, write their keys and values into the pages, return logits `[N, vocab_size]`.
+        """Compute the rows, write keys, values and states, return logits `[N, vocab_size]` or hidden rows.
 
         Raises:
             ValueError: the batch names a token, position, sequence, page or row that does not exist.
         """
         self._check(batch)
         if not len(batch.token_ids):
-            return np.empty((0, self.vocab_size), dtype=np.float32)
+            return np.empty((0, self._program.output_width), dtype=np.float32)
         step = self._begin(batch)
         for instruction in self._instructions:
             instruction(step)
-        if step.logits is None:
-            return np.empty((0, self.vocab_size), dtype=np.float32)
-        logits: NDArray[np.float32] = step.logits[: step.num_outputs].cpu().numpy()
-        return logits
+        if step.outputs is None:
+            return np.empty((0, self._program.output_width), dtype=np.float32)
+        outputs: NDArray[np.float32] = step.outputs[: step.num_outputs].cpu().numpy()
+        return outputs
 
     def export_pages(self, page_ids: list[int]) -> bytes:
         """Return the raw cache bytes: page by page, in each layer by layer, keys before values."""
         return self._cache.export(page_ids)
 
+    def export_state(self, state_id: int) -> bytes:
+        """Return the raw bytes of one recurrent state, layer by layer."""
+        return self._states.export(state_id)
+
     def close(self) -> None:
         """Free the weights and the pages; nothing may be called afterwards."""
         self._instructions.clear()
         self._weights.clear()
-        self._rope_tables.clear()
         self._cache.keys.clear()
         self._cache.values.clear()
+        self._states.close()
 
     def _check(self, batch: RowBatch) -> None:
         num_rows = len(batch.token_ids)
@@ -200,11 +179,12 @@ class ReferenceExecutor:
             ("sequence", batch.sequences, num_sequences),
             ("page", batch.page_tables, self._num_pages),
             ("output row", batch.output_rows, num_rows),
+            ("state", np.concatenate([batch.states_in + 1, batch.states_out + 1]), self._num_states + 1),
         ):
             if values.size and not (values.min() >= 0 and values.max() < limit):
                 raise ValueError(f"a {name} of the batch lies outside 0 to {limit - 1}")
 
-    def _begin(self, batch: RowBatch) -> _Step:
+    def _begin(self, batch: RowBatch) -> Step:
         num_real = len(batch.token_ids)
         num_rows = -(-num_real // self._row_multiple) * self._row_multiple
         pages = batch.page_tables[batch.sequences, batch.positions // self._page_tokens].astype(np.int64)
@@ -214,98 +194,16 @@ class ReferenceExecutor:
         output_rows = np.pad(
             batch.output_rows, (0, num_padded - num_outputs), mode="edge" if num_outputs else "constant"
         )
-        return _Step(
+        return Step(
             num_real=num_real,
             num_outputs=num_outputs,
             token_ids=self._to_device(np.pad(batch.token_ids, (0, num_rows - num_real))),
             positions=self._to_device(np.pad(batch.positions, (0, num_rows - num_real))),
             slots=self._to_device(slots),
-            groups={window: self._planner.plan(batch, window) for window in self._windows},
+            groups={sight: self._planner.plan(batch, sight) for sight in self._sights},
+            sequences=_cut_sequences(batch),
             output_rows=self._to_device(output_rows),
         )
 
     def _to_device(self, array: NDArray[np.integer]) -> torch.Tensor:
         return torch.from_numpy(array.astype(np.int64)).to(self._device)
-
-    def _bind(self, operator: Operator) -> Callable[[_Step], None]:
-        handlers: dict[type[Operator], Callable[[Any, _Step], None]] = {
-            Embed: self._run_embed,
-            RmsNorm: self._run_norm,
-            Linear: self._run_linear,
-            Rope: self._run_rope,
-            Attention: self._run_attention,
-            GatedProduct: self._run_gated_product,
-            Add: self._run_add,
-            Head: self._run_head,
-        }
-        return partial(handlers[type(operator)], operator)
-
-    def _build_rope_table(self, operator: Rope) -> RopeTable:
-        factors = None if operator.frequency_factors is None else self._weights[operator.frequency_factors]
-        table = build_rope_table(
-            self._max_positions,
-            operator.rotary_dims,
-            operator.base,
-            position_scale=operator.position_scale,
-            frequency_factors=factors,
-        )
-        return RopeTable(table.cosines.to(self._device), table.sines.to(self._device))
-
-    def _run_embed(self, operator: Embed, step: _Step) -> None:
-        step.buffers[operator.out] = embed(step.token_ids, self._weights[operator.weight], operator.scale)
-
-    def _run_norm(self, operator: RmsNorm, step: _Step) -> None:
-        weight = self._weights[operator.weight]
-        step.buffers[operator.out] = rms_norm(step.buffers[operator.x], weight, operator.eps)
-
-    def _run_linear(self, operator: Linear, step: _Step) -> None:
-        bias = None if operator.bias is None else self._weights[operator.bias]
-        tiles = self._tiles[operator.weight].cut(step.num_real)
-        weight = self._weights[operator.weight]
-        step.buffers[operator.out] = linear(step.buffers[operator.x], weight, bias, tiles=tiles)
-
-    def _run_rope(self, operator: Rope, step: _Step) -> None:
-        key = _angles_of(operator)
-        if key not in step.angles:
-            table = self._rope_tables[key]
-            step.angles[key] = RopeTable(
-                *(rows.index_select(0, step.positions) for rows in (table.cosines, table.sines))
-            )
-        rope(
-            step.buffers[operator.x],
-            step.angles[key],
-            head_dim=operator.head_dim,
-            interleaved=operator.style is RopeStyle.INTERLEAVED,
-        )
-
-    def _run_attention(self, operator: Attention, step: _Step) -> None:
-        keys, values = (step.buffers[name][: step.num_real] for name in (operator.k, operator.v))
-        self._cache.append(operator.layer, step.slots, keys, values)
-        q = step.buffers[operator.q]
-        out = torch.zeros_like(q)
-        for group in step.groups[operator.window]:
-            keys, values = self._cache.gather(operator.layer, group)
-            tiles = q.index_select(0, group.rows)
-            tiles = tiles.view(*group.visible.shape[:2], operator.num_heads, operator.head_dim)
-            attended = attention(tiles, keys, values, group.visible, scale=operator.scale, softcap=operator.softcap)
-            out.index_copy_(0, group.real_rows, attended.view(-1, q.shape[1]).index_select(0, group.real))
-        step.buffers[operator.out] = out
-
-    def _run_gated_product(self, operator: GatedProduct, step: _Step) -> None:
-        gate, up = step.buffers[operator.gate], step.buffers[operator.up]
-        step.buffers[operator.out] = _GATED_PRODUCTS[operator.activation](gate, up)
-
-    def _run_add(self, operator: Add, step: _Step) -> None:
-        step.buffers[operator.out] = step.buffers[operator.x] + step.buffers[operator.y]
-
-    def _run_head(self, operator: Head, step: _Step) -> None:
-        if not step.num_outputs:
-            return
-        rows = step.buffers[operator.x].index_select(0, step.output_rows)
-        step.logits = head(
-            rows,
-            self._weights[operator.weight],
-            scale=operator.scale,
-            softcap=operator.softcap,
-            tiles=self._tiles[operator.weight].cut(step.num_outputs),
-        )

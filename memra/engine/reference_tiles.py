@@ -3,7 +3,7 @@
 Trade: asks the matrix library, at load, for every shape of weight and of attention in a program. Refuses to know steps.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -18,8 +18,11 @@ from memra_kernels.linear.tiles import (
 )
 
 from memra.engine.reference_attention import key_block_tokens
-from memra.layers.operators import Attention, Head, Linear
+from memra.layers.operators import Attention, Experts, Head, Linear
 from memra.layers.program import Program
+
+_MATRIX = 2
+"""Dimensions of a weight that is not a stack of experts."""
 
 _SEED = 20240229
 """Any: probes need values without structure, and the same ones at every start."""
@@ -42,16 +45,28 @@ def probe_weight_tiles(program: Program, weights: Mapping[str, torch.Tensor]) ->
     """
     tiles: dict[str, RowTiles] = {}
     by_shape: dict[tuple[object, ...], RowTiles] = {}
-    for operator in program:
-        if not isinstance(operator, (Linear, Head)):
-            continue
-        weight = weights[operator.weight]
-        key = (weight.shape, type(operator))
+    for name, preferences in _multiplied_weights(program):
+        weight = weights[name] if weights[name].ndim == _MATRIX else weights[name][0]
+        key = (weight.shape, preferences)
         if key not in by_shape:
-            preferences = HEAD_PREFERENCES if isinstance(operator, Head) else LINEAR_PREFERENCES
             by_shape[key] = probe_row_tiles(partial(_multiply_copies, *_make_cancelling(weight)), preferences)
-        tiles[operator.weight] = by_shape[key]
+        tiles[name] = by_shape[key]
     return tiles
+
+
+def _multiplied_weights(program: Program) -> Iterator[tuple[str, Sequence[tuple[int, int]]]]:
+    """Yield every weight that rows are multiplied with, and the tile heights to try; of experts all have one shape."""
+    for operator in program:
+        match operator:
+            case Head():
+                yield operator.weight, HEAD_PREFERENCES
+            case Linear():
+                yield operator.weight, LINEAR_PREFERENCES
+            case Experts():
+                for name in (operator.gate, operator.up, operator.down):
+                    yield name, LINEAR_PREFERENCES
+            case _:
+                pass
 
 
 def _multiply_copies(row: torch.Tensor, weight: torch.Tensor, height: int) -> torch.Tensor:
@@ -83,7 +98,9 @@ def _make_cancelling(like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 @torch.inference_mode()
 def probe_attention_tiles(operators: Sequence[Attention], device: torch.device, page_tokens: int) -> RowTiles:
     """Find the tile heights at which all these operators give a query the same bits, in any number of tiles."""
-    kinds = {(op.num_heads, op.num_kv_heads, op.head_dim, op.softcap): op for op in operators}
+    if not operators:
+        return RowTiles(1, 1)
+    kinds = {(op.num_heads, op.num_kv_heads, op.head_dim, op.v_head_dim, op.softcap): op for op in operators}
     block = key_block_tokens(page_tokens)
 
     def attend(height: int) -> torch.Tensor:
@@ -95,7 +112,10 @@ def probe_attention_tiles(operators: Sequence[Attention], device: torch.device, 
 def _attend_equal_rows(operator: Attention, height: int, block: int, device: torch.device) -> torch.Tensor:
     """Let equal queries attend to equal keys in batches of several sizes; `[rows, H * D]`, equal where bits agree."""
     query = _random(device, operator.num_heads, operator.head_dim)
-    keys, values = _random(device, 2, 1, 1, block, operator.num_kv_heads, operator.head_dim)
+    keys, values = (
+        _random(device, 1, 1, block, operator.num_kv_heads, width, seed=_SEED + index)
+        for index, width in enumerate((operator.head_dim, operator.v_head_dim or operator.head_dim))
+    )
     outs = []
     for num_tiles, num_blocks in _BATCHES:
         visible = torch.zeros(num_tiles, height, num_blocks, block, dtype=torch.bool, device=device)

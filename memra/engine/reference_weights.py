@@ -4,14 +4,14 @@ Trade: turns the words of a user (`auto`, `cuda:1`, `bfloat16`) into a device an
 torch tensors. Refuses to know the file format and what the weights are for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
 
 from memra.engine.executor import WeightTensor, WeightTensors
 from memra.errors import ConfigurationError, CorruptFileError
-from memra.layers.operators import Embed, Head, Linear
+from memra.layers.operators import Embed, Experts, Head, Linear
 from memra.layers.program import Program
 
 DTYPES: Mapping[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -59,7 +59,7 @@ def load_weights(
     Raises:
         CorruptFileError: a tensor is missing, has another shape, or holds a value that is not finite.
     """
-    matrices = {operator.weight for operator in program if isinstance(operator, (Embed, Linear, Head))}
+    matrices = set(_matrices_of(program))
     weights = {}
     for name, shape in program.weights.items():
         tensor = tensors.get(name)
@@ -71,6 +71,17 @@ def load_weights(
         weights[name] = weight.copy_(torch.from_numpy(values))
         tensor.release()
     return weights
+
+
+def _matrices_of(program: Program) -> Iterator[str]:
+    for operator in program:
+        match operator:
+            case Embed() | Linear() | Head():
+                yield operator.weight
+            case Experts():
+                yield from (operator.gate, operator.up, operator.down)
+            case _:
+                pass
 
 
 def _dequantise(tensor: WeightTensor, shape: tuple[int, ...]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

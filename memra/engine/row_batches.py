@@ -41,6 +41,8 @@ class RowBatchBuilder:
         self._sequences = np.zeros(max_tokens, np.int32)
         self._output_rows = np.zeros(model.max_rows, np.int32)
         self._page_tables = np.zeros(model.max_rows * max_pages, np.int32)
+        self._states = np.zeros((2, model.max_rows), np.int32)
+        self._has_states = model.executor.num_states > 0
         self._ascending = np.arange(model.context_tokens, dtype=np.int32)
 
     def build(self, spans: list[RowSpan]) -> RowBatch:
@@ -54,15 +56,19 @@ class RowBatchBuilder:
             self._positions[rows] = self._ascending[start : start + span.num_rows]
             self._sequences[rows] = index
             row += span.num_rows
+            self._states[:, index] = span.sequence.state_in, span.sequence.state_out
             if span.is_sampled:
                 self._output_rows[num_outputs] = row - 1
                 num_outputs += 1
+        num_states = len(spans) if self._has_states else 0
         return RowBatch(
             token_ids=self._token_ids[:row],
             positions=self._positions[:row],
             sequences=self._sequences[:row],
             page_tables=self._lay_page_tables(spans),
             output_rows=self._output_rows[:num_outputs],
+            states_in=self._states[0, :num_states],
+            states_out=self._states[1, :num_states],
         )
 
     def _lay_page_tables(self, spans: list[RowSpan]) -> NDArray[np.int32]:

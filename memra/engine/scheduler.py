@@ -94,6 +94,7 @@ class Scheduler:
             is_in_step = sequence.phase is SequencePhase.PREFILLING or sequence.num_waiting_tokens == 1
             _require(sequence, is_sound=is_running and has_room and is_in_step and sequence.num_waiting_tokens > 0)
         self._model.pool.check_integrity([sequence.lease.page_ids for sequence in self._running])
+        self._model.states.check_integrity([sequence.lease.state_ids for sequence in self._running])
 
     def _lease_room(self, sequence: Sequence) -> PageLease | None:
         if len(self._running) >= self._model.max_rows:

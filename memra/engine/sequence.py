@@ -14,6 +14,9 @@ from memra.messages.sampling import SamplingParams
 from memra.messages.work import SubmitPrompt
 from memra.types import RequestId, StopCause, TokenId
 
+NO_STATE = -1
+"""In place of a state's id: all zeros, or none at all."""
+
 
 class SequencePhase(Enum):
     """How far a sequence has come."""
@@ -36,6 +39,7 @@ class Sequence:
         num_computed_tokens: leading tokens whose keys and values lie in the pages.
         num_generated: sampled tokens; an ending end-of-sequence token is counted, a client's stop token is not.
         window: what the penalties look at; None when the request sets no penalty.
+        state_in: the recurrent state after the computed tokens; `NO_STATE` before the first.
     """
 
     __slots__ = (
@@ -48,6 +52,7 @@ class Sequence:
         "page_table",
         "phase",
         "request",
+        "state_in",
         "window",
     )
 
@@ -65,6 +70,7 @@ class Sequence:
         self.num_computed_tokens = 0
         self.num_generated = 0
         self.window: TokenWindow | None = None
+        self.state_in = NO_STATE
         self._token_ids: NDArray[np.int32] = np.empty(0, np.int32)
         self._set_lease(PageLease())
 
@@ -97,9 +103,15 @@ class Sequence:
         """Return a view of `num` known tokens from position `start` on, int32."""
         return self._token_ids[start : start + num]
 
+    @property
+    def state_out(self) -> int:
+        """Where the next step leaves its recurrent state; `NO_STATE` for a model without recurrent operators."""
+        return next((state for state in self.lease.state_ids if state != self.state_in), NO_STATE)
+
     def mark_computed(self, num: int) -> None:
-        """Note that the next `num` tokens lie in the pages now."""
+        """Note that the next `num` tokens lie in the pages now, and that the state is the one after them."""
         self.num_computed_tokens += num
+        self.state_in = self.state_out
 
     def append(self, token_id: TokenId) -> StopCause | None:
         """Take a sampled token in, and say whether and why the sequence ends with it.

@@ -31,6 +31,7 @@ class FakeExecutor:
         vocab_size: int = 40,
         page_tokens: int = 4,
         num_pages: int = 64,
+        num_states: int = 0,
         salt: int = 0,
         raising: dict[int, Exception] | None = None,
         nan_tokens: Iterable[int] = (),
@@ -38,6 +39,8 @@ class FakeExecutor:
         self.vocab_size = vocab_size
         self.page_tokens = page_tokens
         self.num_pages = num_pages
+        self.num_states = num_states
+        self._states: dict[int, list[int]] = {-1: []}
         self.salt = salt
         self.raising = raising or {}
         self.nan_tokens = set(nan_tokens)
@@ -51,6 +54,7 @@ class FakeExecutor:
         self._last_logits[:] = np.nan  # what the engine kept from the last call is gone
         self._check(batch)
         self.batches.append(RowBatch(*(getattr(batch, name).copy() for name in RowBatch.__dataclass_fields__)))
+        states = self._read_states(batch)
         rows = list(zip(batch.token_ids, batch.positions, batch.sequences, strict=True))
         for token_id, position, sequence in rows:
             page = batch.page_tables[sequence, position // self.page_tokens]
@@ -58,6 +62,7 @@ class FakeExecutor:
             self._cached_positions[page, position % self.page_tokens] = position
             if int(token_id) in self.raising:
                 raise self.raising[int(token_id)]
+        self._states |= states
         self._last_logits = np.empty((len(batch.output_rows), self.vocab_size), np.float32)
         for place, row in enumerate(batch.output_rows):
             token_id, position, sequence = rows[row]
@@ -70,6 +75,29 @@ class FakeExecutor:
         """What a sequence of these tokens must get, coarse enough for ties."""
         generator = np.random.default_rng(zlib.crc32(np.array(prefix, np.int64).tobytes(), self.salt))
         return np.round(generator.standard_normal(self.vocab_size) * 4).astype(np.float32) / 2
+
+    def _read_states(self, batch: RowBatch) -> dict[int, list[int]]:
+        """What each sequence leaves as its state: all its tokens; the one that it goes on from must fit."""
+        if not self.num_states:
+            _require(not batch.states_in.size and not batch.states_out.size, "states of a model that has none")
+            return {}
+        _require(len(batch.states_in) == len(batch.states_out) == len(batch.page_tables), "a sequence has no state")
+        _require(_is_within(batch.states_out, self.num_states), "a state is out of range")
+        _require(not set(batch.states_out.tolist()) & set(batch.states_in.tolist()), "a state is read and written")
+        states = {}
+        for sequence, (before, after) in enumerate(
+            zip(batch.states_in.tolist(), batch.states_out.tolist(), strict=True)
+        ):
+            rows = batch.sequences == sequence
+            tokens = self._states[before]
+            _require(len(tokens) == batch.positions[rows][0], f"state {before} is of {len(tokens)} tokens")
+            states[after] = tokens + batch.token_ids[rows].tolist()
+            prefix = self._read(batch.page_tables[sequence], len(tokens)).tolist()
+            _require(tokens == prefix, f"state {before} is another sequence's")
+        return states
+
+    def export_state(self, state_id: int) -> bytes:
+        return np.array(self._states[state_id], np.int64).tobytes()
 
     def export_pages(self, page_ids: list[int]) -> bytes:
         return self._cached_tokens[page_ids].tobytes()

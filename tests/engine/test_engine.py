@@ -194,10 +194,11 @@ def test_a_request_for_a_model_that_is_not_there_fails(watch: Make, make_model: 
     assert watched["a"].failed.detail == "no model gone is served"
 
 
+@pytest.mark.parametrize("num_states", [0, 32])
 def test_a_failing_run_is_pinned_on_the_sequence_at_fault(
-    watch: Make, make_model: Make, make_request: Make, fake_executor: Make
+    watch: Make, make_model: Make, make_request: Make, fake_executor: Make, num_states: int
 ):
-    model = make_model(fake_executor(raising={BAD: RuntimeError("kernel broke")}))
+    model = make_model(fake_executor(raising={BAD: RuntimeError("kernel broke")}, num_states=num_states))
     watched = watch(model)
     watched.engine.submit(make_request("decoding", (1, 2), 8, stop_ids=frozenset({BAD})))
     watched.step()

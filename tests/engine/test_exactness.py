@@ -100,13 +100,16 @@ def test_two_hundred_random_requests_get_what_each_gets_alone(
     random = np.random.default_rng(seed)
     models = [
         make_model(
-            fake_executor(vocab_size=vocab_size, page_tokens=page_tokens, num_pages=num_pages, salt=vocab_size),
+            fake_executor(salt=sizes["vocab_size"], **sizes),
             name=name,
             context_tokens=CONTEXT_TOKENS,
             max_rows=int(random.integers(1, 9)),
             prefill_chunk_tokens=int(random.integers(1, 40)),
         )
-        for name, vocab_size, page_tokens, num_pages in (("x", 40, 4, 40), ("y", 64, 8, 24))
+        for name, sizes in (
+            ("x", {"vocab_size": 40, "page_tokens": 4, "num_pages": 40}),
+            ("y", {"vocab_size": 64, "page_tokens": 8, "num_pages": 24, "num_states": 10}),
+        )
     ]
     arrivals = _draw_arrivals(random, make_request, {"x": 40, "y": 64})
     watched = watch(*models)
@@ -124,6 +127,7 @@ def test_two_hundred_random_requests_get_what_each_gets_alone(
             assert outcome.token_ids == expected
     report = watched.engine.report()
     assert report.num_pages_free == report.num_pages_total == 64
+    assert all(model.states.num_free == model.states.num_pages for model in models)
     assert report.num_completed > NUM_REQUESTS // 2
     assert report.num_aborted > 5
     assert report.num_completed + report.num_aborted == NUM_REQUESTS

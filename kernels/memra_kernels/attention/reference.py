@@ -16,18 +16,18 @@ def attention(  # noqa: PLR0913  (the operator has this many inputs)
 ) -> torch.Tensor:
     """Attend from tiles of queries to blocks of keys: `softmax(scale * q @ K.T) @ V`.
 
-    B tiles of R queries, n blocks of S keys, H heads, J key-value heads, D elements a head.
+    B tiles of R queries, n blocks of S keys, H heads, J key-value heads, D elements a head, E in its values.
 
     Args:
         q: float32 `[B, R, H, D]`; head h reads key-value head `h * J // H`.
         keys: float32 `[B, n, S, J, D]`, the keys that each tile looks at; anything where nobody sees them.
-        values: float32 `[B, n, S, J, D]`, finite everywhere.
+        values: float32 `[B, n, S, J, E]`, finite everywhere.
         visible: bool `[B, R, n, S]`; every query sees at least one key.
         scale: factor on the scores.
         softcap: scores become `softcap * tanh(score / softcap)`; None is off.
 
     Returns:
-        float32 `[B, R, H, D]`.
+        float32 `[B, R, H, E]`.
     """
     num_tiles, num_rows, num_heads, head_dim = q.shape
     _, num_blocks, block, num_kv, _ = keys.shape
@@ -43,10 +43,10 @@ def attention(  # noqa: PLR0913  (the operator has this many inputs)
     scores = scores.view(num_tiles, num_blocks, num_kv, group, num_rows, block)
     scores.masked_fill_(~visible.permute(0, 2, 1, 3)[:, :, None, None], float("-inf"))
     weights = apply_elementwise(torch.exp, scores.sub_(scores.amax((1, 5), keepdim=True)))
-    values = values.transpose(2, 3).reshape(-1, block, head_dim)
-    sums = torch.bmm(weights.view(-1, group * num_rows, block), values).view(*scores.shape[:5], head_dim)
+    values = values.transpose(2, 3).reshape(-1, block, values.shape[-1])
+    sums = torch.bmm(weights.view(-1, group * num_rows, block), values).view(*scores.shape[:5], values.shape[-1])
     total = _add_blocks(sums) / _add_blocks(sum_by_halving(weights))[..., None]
-    return total.permute(0, 3, 1, 2, 4).contiguous().view(q.shape)
+    return total.permute(0, 3, 1, 2, 4).contiguous().view(num_tiles, num_rows, num_heads, values.shape[-1])
 
 
 def _add_blocks(parts: torch.Tensor) -> torch.Tensor:

@@ -1,20 +1,25 @@
 """Gated product in torch: the definition. See README.md."""
 
 import torch
-from torch.nn import functional
 
-from memra_kernels.fixed_order import apply_elementwise
+from memra_kernels.elementwise.reference import activate
 
-
-def silu_product(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Return `silu(gate) * up`; all float32 `[T, F]`."""
-    return apply_elementwise(functional.silu, gate.clone()).mul_(up)
-
-
-def gelu_tanh_product(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
-    """Return `gelu(gate) * up` with the tanh form of gelu; all float32 `[T, F]`."""
-    return apply_elementwise(_gelu_tanh, gate.clone()).mul_(up)
+_CLAMP = 7.0
+"""Bound of gpt-oss's gate and up (`swiglu_limit` of its configuration)."""
+_SLOPE = 1.702
+"""Of its sigmoid, the usual approximation of GELU."""
 
 
-def _gelu_tanh(x: torch.Tensor) -> torch.Tensor:
-    return functional.gelu(x, approximate="tanh")
+def gated_product(gate: torch.Tensor, up: torch.Tensor, name: str) -> torch.Tensor:
+    """Return `activation(gate) * up`; all float32 `[T, F]`.
+
+    Args:
+        gate: left alone.
+        up: left alone.
+        name: of an activation of `memra_kernels.elementwise`, or `swiglu_clamped`: `g * sigmoid(1.702 g) * (u + 1)`
+            with `g = min(gate, 7)` and `u = clip(up, -7, 7)`.
+    """
+    if name != "swiglu_clamped":
+        return activate(gate, name).mul_(up)
+    gate = gate.clamp(max=_CLAMP)
+    return activate(gate * _SLOPE, "sigmoid").mul_(gate).mul_(up.clamp(-_CLAMP, _CLAMP) + 1.0)

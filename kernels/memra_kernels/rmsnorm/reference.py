@@ -5,18 +5,27 @@ import torch
 from memra_kernels.fixed_order import sum_by_halving
 
 
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+def rms_norm(
+    x: torch.Tensor, weight: torch.Tensor | None, eps: float, *, group_width: int, scale: float = 1.0
+) -> torch.Tensor:
     """Scale every group to a root mean square of one, then by the weight (Zhang and Sennrich, arXiv 1910.07467).
 
     Args:
         x: float32 `[T, groups * W]`.
-        weight: float32 `[W]`, the same for every group.
+        weight: float32 `[W]`, the same for every group; None is all ones.
         eps: added to the mean of squares.
+        group_width: W.
+        scale: a constant factor, applied after the weight.
 
     Returns:
         float32 `[T, groups * W]`.
     """
-    groups = x.reshape(x.shape[0], -1, weight.shape[0])
-    mean_of_squares = sum_by_halving(groups * groups) / weight.shape[0]
+    groups = x.reshape(x.shape[0], -1, group_width)
+    mean_of_squares = sum_by_halving(groups * groups) / group_width
     inverse = 1.0 / torch.sqrt(mean_of_squares + eps)
-    return (groups * inverse[..., None] * weight).view(x.shape)
+    out = groups * inverse[..., None]
+    if weight is not None:
+        out *= weight
+    if scale != 1.0:
+        out *= scale
+    return out.view(x.shape)

@@ -1,0 +1,1 @@
+"""Mixture of experts: who computes a row, and how the results are mixed."""

@@ -1,0 +1,1 @@
+"""The gated delta rule: a recurrent layer with a matrix as its state."""

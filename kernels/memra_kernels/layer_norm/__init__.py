@@ -1,0 +1,1 @@
+"""Layer norm: rows centred and scaled."""

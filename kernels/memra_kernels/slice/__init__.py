@@ -1,0 +1,1 @@
+"""Columns taken out of groups of a row."""
