@@ -70,9 +70,11 @@ GGML_TYPES = {
 FLOAT_TYPES = frozenset({"F32", "F16", "BF16"})
 """Types whose linear kernels read float activations; the others read int8."""
 
-ACTIVATIONS = {"silu": 0, "gelu_tanh": 1}
-"""Gate functions by name: `Gate` of `runtime/types.h`."""
+ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2, "sigmoid": 3, "tanh": 4, "swiglu_clamped": 5}
+"""Functions by name: `Gate` of `runtime/types.h`."""
 _ROW_KINDS = {"embed": 0, "norm": 1, "add": 2, "quantise": 3, "angles": 4, "rope": 5, "store": 6, "gate": 7}
+_ROW_KINDS |= {"position_embed": 8, "layer_norm": 9, "slice": 10, "activate": 11, "add_vector": 12, "scale": 13}
+_ROW_KINDS |= {"scale_rows": 14}
 
 _SPIN_US = 1000  # workers stay awake between the steps of a running generation, and sleep soon after the last
 
@@ -82,11 +84,17 @@ class RowOp:
     """One row-local operation; buffers are ids of `Plan.buffer`.
 
     Attributes:
-        kind: `embed`, `norm`, `add`, `quantise`, `angles`, `rope`, `store` or `gate`.
+        kind: `embed`, `norm`, `add`, `quantise`, `angles`, `rope`, `store`, `gate`, `position_embed`, `layer_norm`,
+            `slice`, `activate`, `add_vector`, `scale` or `scale_rows`.
         x: input; for `rope` and `quantise` also the output; for `store` the keys.
         y: second input; for `rope` the angles, for `store` the values.
         out: output.
-        weight: of a norm, `[group_width]`.
+        weight: of a norm, `[group_width]`, or None; of `add_vector`, `[width]`.
+        bias: of a layer norm, `[width]`, or None.
+        offset: of a `slice`, the first column of a group; of `rope`, the first rotated element of a head; of
+            `position_embed`, added to positions.
+        stride: of a `slice`, the columns of a group; `num_heads` is the number of groups, `head_dim` what is taken.
+        scale: factor of `embed`, `norm`, `scale`, `angles` (on cosines and sines), and on the second input of `add`.
         frequencies: radians per position for `angles`, `[half_dims]`.
         layer: cache layer of `store`.
         stored_type: name of the embedding table's type; `stored` are its bytes, kept alive by the plan.
@@ -98,6 +106,9 @@ class RowOp:
     y: int = -1
     out: int = -1
     weight: NDArray[np.float32] | None = None
+    bias: NDArray[np.float32] | None = None
+    offset: int = 0
+    stride: int = 0
     frequencies: NDArray[np.float64] | None = None
     group_width: int = 0
     num_heads: int = 0
@@ -208,7 +219,7 @@ class Plan:
         self._kept: list[NDArray[np.uint8]] = []
         self._step = _StepArguments()
         self._shapes: list[tuple[int, int]] = []
-        self._vocabulary = 0
+        self._output_width = 0
         self._logits: NDArray[np.float32] = np.empty((0, 0), np.float32)
 
     @property
@@ -272,6 +283,7 @@ class Plan:
     def row(self, op: RowOp) -> None:
         """Add a row-local operation."""
         weight = None if op.weight is None else np.ascontiguousarray(op.weight, np.float32)
+        bias = None if op.bias is None else np.ascontiguousarray(op.bias, np.float32)
         frequencies = None if op.frequencies is None else np.ascontiguousarray(op.frequencies, np.float64)
         if op.stored is not None:
             self._kept.append(op.stored)
@@ -290,9 +302,13 @@ class Plan:
             layer=op.layer,
             stored_type=GGML_TYPES[op.stored_type],
             starts_step=op.starts_step,
+            offset=op.offset,
+            stride=op.stride,
+            bias_length=0 if bias is None else bias.size,
             scale=op.scale,
             eps=op.eps,
             weight=_address(weight),
+            bias=_address(bias),
             frequencies=_address(frequencies),
             stored=_address(op.stored),
             stored_row_bytes=op.stored_row_bytes,
@@ -326,15 +342,27 @@ class Plan:
     def head(self, x: int, *, weight: int, scale: float = 1.0, softcap: float = 0.0) -> None:
         """Add the logits of the output rows."""
         checked(self._lib.memra_plan_head(self._plan, x, weight, scale, softcap))
-        self._vocabulary = self._shapes[weight][0]
-        self._lib.memra_plan_vocabulary(self._plan, self._vocabulary)
+        self._output_width = self._shapes[weight][0]
+        self.limit(token_ids=self._output_width)
+
+    def hidden(self, x: int, *, width: int) -> None:
+        """Add the output rows of `x` as they are, in place of logits."""
+        checked(self._lib.memra_plan_hidden(self._plan, x))
+        self._output_width = width
+
+    def limit(self, *, token_ids: int | None = None, positions: int | None = None) -> None:
+        """Say how many token ids and positions there are: `run` refuses others."""
+        if token_ids is not None:
+            self._lib.memra_plan_vocabulary(self._plan, token_ids)
+        if positions is not None:
+            self._lib.memra_plan_positions(self._plan, positions)
 
     def set_many_rows_from(self, rows: int) -> None:
         """Rows from which the many-row kernel runs: for measurements and tests of equality; no bit depends on it."""
         self._lib.memra_plan_many_rows_from(self._plan, rows)
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
-        """Run all steps on a batch; returns logits `[N, vocabulary]`, valid until the next call.
+        """Run all steps on a batch; returns logits `[N, vocabulary]` or hidden rows, valid until the next call.
 
         Raises:
             NativeError: an index of the batch is out of range or its arrays do not fit together (nothing was written),
@@ -342,7 +370,7 @@ class Plan:
         """
         if not batch.token_ids.size == batch.positions.size == batch.sequences.size:
             raise NativeError("the rows of a step need as many positions and sequences as token ids")
-        num_outputs, stride = batch.output_rows.size, -(-self._vocabulary // 16) * 16
+        num_outputs, stride = batch.output_rows.size, -(-self._output_width // 16) * 16
         if self._logits.shape[0] < num_outputs or self._logits.shape[1] != stride:
             self._logits = np.empty((max(num_outputs, 1), stride), np.float32)
         step = self._step
@@ -354,7 +382,7 @@ class Plan:
         spec.sequences, spec.output_rows = _address(batch.sequences), _address(batch.output_rows)
         spec.page_tables = _address(batch.page_tables)
         checked(self._lib.memra_plan_run(self._plan, ctypes.byref(spec)))
-        return self._logits[:num_outputs, : self._vocabulary]
+        return self._logits[:num_outputs, : self._output_width]
 
     def page(self, index: int) -> bytes:
         """A copy of one page: per layer, per kv head, keys `[4][dim][16]` then values `[64][dim]`, float16.

@@ -27,9 +27,9 @@ class RowSpec(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("kind", "x", "y", "out", "weight_length", "group_width", "num_heads")),
         *((name, ctypes.c_int32) for name in ("head_dim", "half_dims", "interleaved", "activation", "layer")),
-        *((name, ctypes.c_int32) for name in ("stored_type", "starts_step")),
+        *((name, ctypes.c_int32) for name in ("stored_type", "starts_step", "offset", "stride", "bias_length")),
         *((name, ctypes.c_float) for name in ("scale", "eps")),
-        *((name, ctypes.c_void_p) for name in ("weight", "frequencies", "stored")),
+        *((name, ctypes.c_void_p) for name in ("weight", "bias", "frequencies", "stored")),
         ("stored_row_bytes", ctypes.c_size_t),
     )
 
@@ -83,6 +83,8 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "memra_plan_gated": (_INT, (_HANDLE, _INT, _INT, _INT, _INT, _INT)),
     "memra_plan_attention": (_INT, (_HANDLE, _HANDLE)),
     "memra_plan_head": (_INT, (_HANDLE, _INT, _INT, _FLOAT, _FLOAT)),
+    "memra_plan_hidden": (_INT, (_HANDLE, _INT)),
+    "memra_plan_positions": (None, (_HANDLE, _INT)),
     "memra_plan_vocabulary": (None, (_HANDLE, _INT)),
     "memra_plan_many_rows_from": (None, (_HANDLE, _INT)),
     "memra_plan_run": (_INT, (_HANDLE, _HANDLE)),

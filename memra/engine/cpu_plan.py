@@ -23,6 +23,7 @@ from memra_kernels.native import (
 )
 from numpy.typing import NDArray
 
+from memra.engine.cpu_row_operators import LANES, SIMPLE_OPERATORS, angles_row_op, rope_row_op, simple_row_op
 from memra.engine.executor import WeightTensor, WeightTensors
 from memra.errors import CorruptFileError, UnsupportedModelError
 from memra.layers.dataflow import inputs_of, output_of
@@ -32,16 +33,15 @@ from memra.layers.operators import (
     Embed,
     GatedProduct,
     Head,
+    HiddenOutput,
     Linear,
+    Operator,
+    PositionEmbed,
     RmsNorm,
     Rope,
-    RopeStyle,
 )
 from memra.layers.program import Program
 
-_LANES = 16
-"""Width of the kernels' vectors: heads and norm groups are multiples of it."""
-_KNOWN = (Add, Attention, Embed, GatedProduct, Head, Linear, RmsNorm, Rope)
 _QUANT_BLOCK = 32
 """Activations that share one int8 scale."""
 
@@ -76,17 +76,10 @@ class PlanBuilder:
             CorruptFileError: a tensor is missing, has another shape, or holds a NaN or infinite scale.
             UnsupportedModelError: a shape that the kernels do not run.
         """
-        self._refuse_unknown()
         self._add_angles()
         index = 0
         while index < len(self._operators):
             index += self._add_at(index)
-
-    def _refuse_unknown(self) -> None:
-        for operator in self._operators:
-            if not isinstance(operator, _KNOWN) or (isinstance(operator, RmsNorm) and operator.weight is None):
-                name, family = type(operator).__name__, self._program.architecture
-                raise UnsupportedModelError(f"The CPU engine does not run the operator {name} of {family}.")
 
     def _add_at(self, index: int) -> int:
         """Add the step that begins with this operator; returns how many operators it took."""
@@ -96,20 +89,22 @@ class PlanBuilder:
         match operator:
             case Embed():
                 self._add_embed(index, operator)
-            case RmsNorm():
-                self._add_norm(index, operator)
+            case PositionEmbed():
+                self._add_position_embed(index, operator)
             case Rope():
-                self._add_rope(operator)
+                x, angles = self._floats[operator.x], self._angles[_angle_key(operator)]
+                self._plan.row(rope_row_op(operator, x=x, angles=angles))
             case Attention():
                 self._add_attention(index, operator)
-            case GatedProduct():
-                self._add_product(index, operator)
-            case Add():
-                self._add_addition(index, operator)
+            case HiddenOutput():
+                self._plan.hidden(self._floats[operator.x], width=self._program.buffers[operator.x])
+                self._plan.limit(token_ids=self._program.vocab_size)
             case Head():
                 weight = self._weight(operator.weight)
                 x = self._input(operator.x, operator.weight)
                 self._plan.head(x, weight=weight, scale=operator.scale, softcap=operator.softcap or 0.0)
+            case _:
+                self._add_simple(index, operator)
         return 1
 
     def _add_gated(self, index: int) -> int:
@@ -143,7 +138,8 @@ class PlanBuilder:
         if not isinstance(linear, Linear) or not isinstance(addition, Add):
             return 0
         other = addition.y if addition.x == linear.out else addition.x
-        is_in_place = linear.out in (addition.x, addition.y) and addition.out == other != linear.out
+        is_plain = addition.scale == 1.0
+        is_in_place = is_plain and linear.out in (addition.x, addition.y) and addition.out == other != linear.out
         needs = self._readers(index + 1, other)
         if not is_in_place or needs.quants or self._reader_indices(index, linear.out) != [index + 1]:
             return 0
@@ -172,24 +168,12 @@ class PlanBuilder:
     def _add_angles(self) -> None:
         """One table of cosines and sines per step for each kind of rotation."""
         for operator in self._operators:
-            if not isinstance(operator, Rope) or self._angle_key(operator) in self._angles:
+            if not isinstance(operator, Rope) or _angle_key(operator) in self._angles:
                 continue
-            half = operator.rotary_dims // 2
             out = self._plan.buffer(operator.rotary_dims)
-            self._angles[self._angle_key(operator)] = out
-            self._plan.row(RowOp(kind="angles", out=out, half_dims=half, frequencies=self._frequencies(operator)))
-
-    @staticmethod
-    def _angle_key(operator: Rope) -> tuple[object, ...]:
-        return operator.rotary_dims, operator.base, operator.position_scale, operator.frequency_factors
-
-    def _frequencies(self, operator: Rope) -> NDArray[np.float64]:
-        """Radians per position, `[rotary_dims / 2]`, in double."""
-        half = operator.rotary_dims // 2
-        frequencies = operator.base ** (-2.0 * np.arange(half, dtype=np.float64) / operator.rotary_dims)
-        if operator.frequency_factors is not None:
-            frequencies = frequencies / self._vector(operator.frequency_factors)
-        return np.asarray(frequencies * operator.position_scale, np.float64)
+            self._angles[_angle_key(operator)] = out
+            factors = None if operator.frequency_factors is None else self._vector(operator.frequency_factors)
+            self._plan.row(angles_row_op(operator, out=out, factors=factors))
 
     def _add_embed(self, index: int, operator: Embed) -> None:
         tensor = self._tensor(operator.weight)
@@ -212,32 +196,47 @@ class PlanBuilder:
         )
         self._quantise_output(index, operator.out)
 
-    def _add_norm(self, index: int, operator: RmsNorm) -> None:
-        width = self._program.buffers[operator.x]
-        if operator.group_width != width and operator.group_width % _LANES:
-            raise UnsupportedModelError(
-                f"The CPU engine norms groups of multiples of {_LANES}, not {operator.group_width}."
+    def _add_position_embed(self, index: int, operator: PositionEmbed) -> None:
+        table = np.ascontiguousarray(self._tensor(operator.weight).dequantise(), np.float32)
+        num_positions = table.shape[0] - operator.offset
+        if self._program.context_tokens > num_positions:
+            raise CorruptFileError(
+                f"Tensor {operator.weight} has no rows for a context of {self._program.context_tokens} tokens."
             )
-        x = self._floats[operator.x]
+        self._plan.limit(positions=num_positions)
+        stored = table.reshape(-1).view(np.uint8)
         out = self._output(index, operator.out, floats=True)
-        weight = self._vector(operator.weight or "")
         self._plan.row(
-            RowOp(kind="norm", x=x, out=out, weight=weight, group_width=operator.group_width, eps=operator.eps)
+            RowOp(
+                kind="position_embed",
+                out=out,
+                offset=operator.offset,
+                stored=stored,
+                stored_row_bytes=stored.nbytes // table.shape[0],
+            )
         )
         self._quantise_output(index, operator.out)
 
-    def _add_rope(self, operator: Rope) -> None:
-        self._plan.row(
-            RowOp(
-                kind="rope",
-                x=self._floats[operator.x],
-                y=self._angles[self._angle_key(operator)],
-                num_heads=operator.num_heads,
-                head_dim=operator.head_dim,
-                half_dims=operator.rotary_dims // 2,
-                interleaved=operator.style is RopeStyle.INTERLEAVED,
+    def _add_simple(self, index: int, operator: Operator) -> None:
+        """An operator that is one row operation."""
+        name = output_of(operator)
+        if name is None or not isinstance(operator, SIMPLE_OPERATORS):
+            raise UnsupportedModelError(
+                f"The CPU engine does not run the operator {type(operator).__name__} of {self._program.architecture}."
             )
-        )
+        if isinstance(operator, RmsNorm):
+            self._check_norm(operator)
+        floats = {x: self._floats[x] for x in inputs_of(operator)}
+        out = self._output(index, name, floats=True)
+        self._plan.row(simple_row_op(operator, floats, out, vectors=self._vector))
+        self._quantise_output(index, name)
+
+    def _check_norm(self, operator: RmsNorm) -> None:
+        width = self._program.buffers[operator.x]
+        if operator.group_width != width and operator.group_width % LANES:
+            raise UnsupportedModelError(
+                f"The CPU engine norms groups of multiples of {LANES}, not {operator.group_width}."
+            )
 
     def _add_attention(self, index: int, operator: Attention) -> None:
         k, v = self._floats[operator.k or ""], self._floats[operator.v or ""]
@@ -256,18 +255,6 @@ class PlanBuilder:
         )
         if not can_quantise:
             self._quantise_output(index, operator.out)
-
-    def _add_product(self, index: int, operator: GatedProduct) -> None:
-        x, y = self._floats[operator.gate], self._floats[operator.up]
-        out = self._output(index, operator.out, floats=True)
-        self._plan.row(RowOp(kind="gate", x=x, y=y, out=out, activation=operator.activation.value))
-        self._quantise_output(index, operator.out)
-
-    def _add_addition(self, index: int, operator: Add) -> None:
-        x, y = self._floats[operator.x], self._floats[operator.y]
-        out = self._output(index, operator.out, floats=True)
-        self._plan.row(RowOp(kind="add", x=x, y=y, out=out))
-        self._quantise_output(index, operator.out)
 
     def _outputs(self, index: int, count: int) -> list[tuple[int, str]]:
         names = [output_of(operator) for operator in self._operators[index : index + count]]
@@ -360,6 +347,18 @@ class PlanBuilder:
         return LinearPart(self._weight(linear.weight), out, bias, add)
 
 
+def _angle_key(operator: Rope) -> tuple[object, ...]:
+    """What makes two rotations turn by the same angles."""
+    return (
+        operator.rotary_dims,
+        operator.base,
+        operator.position_scale,
+        operator.frequency_factors,
+        operator.frequencies,
+        operator.magnitude,
+    )
+
+
 @contextmanager
 def _naming(tensor: WeightTensor) -> Iterator[None]:
     """Whatever refuses the data says which tensor it was."""
@@ -383,8 +382,8 @@ def cache_layers(program: Program) -> Sequence[tuple[int, int]]:
         UnsupportedModelError: a head that the kernels do not run.
     """
     for layer in program.kv_layers:
-        if layer.head_dim % _LANES or layer.head_dim > MAX_HEAD_DIM:
+        if layer.head_dim % LANES or layer.head_dim > MAX_HEAD_DIM:
             raise UnsupportedModelError(
-                f"The CPU engine runs heads of multiples of {_LANES} up to {MAX_HEAD_DIM}, not {layer.head_dim}."
+                f"The CPU engine runs heads of multiples of {LANES} up to {MAX_HEAD_DIM}, not {layer.head_dim}."
             )
     return [(layer.num_kv_heads, layer.head_dim) for layer in program.kv_layers]

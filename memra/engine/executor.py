@@ -51,8 +51,8 @@ WeightTensors = Mapping[str, WeightTensor]
 class RowBatch:
     """The rows of one step of one model.
 
-    Rows of one sequence are contiguous and in order of position, without gaps. `T` rows, `S` sequences, `P` pages in the
-    longest table, `N` outputs.
+    Rows of one sequence are contiguous and in order of position, without gaps. `T` rows, `S` sequences, `P` pages in
+    the longest table, `N` outputs.
 
     Attributes:
         token_ids: int32 `[T]`.

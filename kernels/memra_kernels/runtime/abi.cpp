@@ -35,11 +35,14 @@ RowOp row_op(Plan& plan, const RowSpec& s) {
   op.y = optional_buffer(plan, s.y);
   op.out = optional_buffer(plan, s.out);
   if (s.weight) op.weight = plan.keep_floats(s.weight, s.weight_length, (s.weight_length + 15) / 16 * 16);
+  if (s.bias) op.bias = plan.keep_floats(s.bias, s.bias_length, (s.bias_length + 15) / 16 * 16);
   if (s.frequencies) op.frequencies = plan.keep_doubles(s.frequencies, s.half_dims);
   op.group_width = s.group_width;
   op.num_heads = s.num_heads;
   op.head_dim = s.head_dim;
   op.half_dims = s.half_dims;
+  op.offset = s.offset;
+  op.stride = s.stride;
   op.interleaved = s.interleaved != 0;
   op.activation = (Gate)s.activation;
   op.scale = s.scale;
@@ -135,6 +138,12 @@ MEMRA_API int memra_plan_attention(Plan* plan, const AttentionSpec* s) {
 MEMRA_API int memra_plan_head(Plan* plan, int x, int weight, float scale, float softcap) {
   return guarded(-1, [&] { return plan->add_head({plan->buffer(x), plan->weight(weight), scale, softcap}), 0; });
 }
+
+MEMRA_API int memra_plan_hidden(Plan* plan, int x) {
+  return guarded(-1, [&] { return plan->add_hidden({plan->buffer(x)}), 0; });
+}
+
+MEMRA_API void memra_plan_positions(Plan* plan, int limit) { plan->set_positions(limit); }
 
 MEMRA_API void memra_plan_vocabulary(Plan* plan, int size) { plan->set_vocabulary(size); }
 

@@ -11,9 +11,9 @@ namespace memra {
 // Buffers, weights and layers by index, -1 for none. Mirrored field by field in native.py.
 struct RowSpec {
   int32_t kind, x, y, out, weight_length, group_width, num_heads, head_dim, half_dims, interleaved, activation, layer;
-  int32_t stored_type, starts_step;
+  int32_t stored_type, starts_step, offset, stride, bias_length;
   float scale, eps;
-  const float* weight;
+  const float *weight, *bias;
   const double* frequencies;
   const uint8_t* stored;
   size_t stored_row_bytes;

@@ -20,6 +20,7 @@ struct KernelTable {
   void (*linear)(const LinearOp&, const Step&, int item, bool many, ThreadScratch&);
   void (*gated)(const GatedOp&, const Step&, int item, bool many, ThreadScratch&);
   void (*head)(const HeadOp&, const Step&, int item, bool many, ThreadScratch&);
+  void (*hidden)(const HiddenOp&, const Step&, int item);
   void (*row)(const RowOp*, int count, const Step&, int row);
   void (*attention)(const AttentionOp&, const Step&, const AttentionWork&, float* partials, ThreadScratch&);
   void (*merge)(const AttentionOp&, const Step&, const AttentionWork&, const float* partials);

@@ -74,6 +74,8 @@ void Plan::add_gated(const GatedOp& op) {
 
 void Plan::add_head(const HeadOp& op) { steps_.emplace_back(StepKind::Head, pool_.threads()).head = op; }
 
+void Plan::add_hidden(const HiddenOp& op) { steps_.emplace_back(StepKind::Hidden, pool_.threads()).hidden = op; }
+
 void Plan::add_attention(AttentionOp op) {
   const AttentionShape shape{op.num_heads, op.layer.num_kv_heads, op.layer.head_dim, op.window};
   if (op.num_heads % op.layer.num_kv_heads) throw std::invalid_argument("query heads must be a multiple of kv heads");
@@ -117,8 +119,8 @@ void Plan::check(const Step& step) const {
       throw std::invalid_argument("a token id is outside the vocabulary");
     if (sequence < 0 || sequence >= step.num_sequences)
       throw std::invalid_argument("a row's sequence has no page table");
-    if (position < 0 || entries > step.pages_per_sequence)
-      throw std::invalid_argument("a position lies beyond its page table");
+    if (position < 0 || position >= positions_ || entries > step.pages_per_sequence)
+      throw std::invalid_argument("a position lies beyond its page table or the positions that the model has");
     if (row == 0 || sequence != step.sequences[row - 1]) checked = 0;
     for (; checked < entries; checked++) {
       const int page = step.page_tables[(size_t)sequence * (size_t)step.pages_per_sequence + (size_t)checked];
@@ -202,6 +204,9 @@ bool Plan::run_step(PlanStep& s, PlanStep* tail, int thread, uint32_t generation
           outputs ? units(*s.head.weight, many ? 2 : 1) : 0, thread, generation,
           [&](int i) { kernels_.head(s.head, step_, i, many, scratch); }, nothing);
     }
+    case StepKind::Hidden:
+      return s.claims.share(
+          outputs, thread, generation, [&](int i) { kernels_.hidden(s.hidden, step_, i); }, nothing);
   }
   return false;
 }

@@ -16,7 +16,7 @@
 
 namespace memra {
 
-enum class StepKind { Rows, Linear, Gated, Attention, Head };
+enum class StepKind { Rows, Linear, Gated, Attention, Head, Hidden };
 
 // One step; only the member that its kind names is in use.
 struct PlanStep {
@@ -28,6 +28,7 @@ struct PlanStep {
   GatedOp gated{};
   AttentionOp attention{};
   HeadOp head{};
+  HiddenOp hidden{};
   int work_class = 0;
   Claims claims, merge_claims;
 };
@@ -45,6 +46,7 @@ class Plan final : public Job {
   void add_gated(const GatedOp& op);
   void add_attention(AttentionOp op);
   void add_head(const HeadOp& op);
+  void add_hidden(const HiddenOp& op);
 
   // Checks every index of the batch, then runs it. Throws std::invalid_argument before anything is written.
   void run(const Step& step);
@@ -57,6 +59,7 @@ class Plan final : public Job {
   const double* keep_doubles(const double* values, int count);
   void unpack_weight(int id, float* out) { unpack(pool_, *weight(id), out); }
   void set_vocabulary(int size) { vocabulary_ = size; }
+  void set_positions(int limit) { positions_ = limit; }
   void set_many_rows_from(int rows) { many_rows_from_ = rows; }
   uint8_t* page(int id);
   size_t page_bytes() const { return page_bytes_; }
@@ -70,6 +73,7 @@ class Plan final : public Job {
   Pool& pool_;
   const KernelTable& kernels_;
   int max_rows_, many_rows_from_, vocabulary_ = 0, num_pages_ = 0;
+  int positions_ = INT32_MAX;  // one more than the last position that the plan has a learned embedding for
   Arena arena_;
   std::deque<Weight> weights_;
   std::deque<Buffer> buffers_;

@@ -51,7 +51,8 @@ struct LinearOp {
   LinearPart parts[max_parts];
 };
 
-enum class Gate : int32_t { Silu, GeluTanh };
+// Elementwise functions; SwigluClamped is one of products only.
+enum class Gate : int32_t { Silu, GeluTanh, Gelu, Sigmoid, Tanh, SwigluClamped };
 
 struct GatedOp {
   const Buffer* x;
@@ -66,6 +67,11 @@ struct HeadOp {
   float scale, softcap;  // softcap 0 is off
 };
 
+// The rows that the step asks for, as they are.
+struct HiddenOp {
+  const Buffer* x;
+};
+
 struct CacheLayer {
   int32_t num_kv_heads, head_dim;
   size_t offset;  // bytes from the start of a page: per head, K blocks then V rows, float16
@@ -78,14 +84,31 @@ struct AttentionOp {
   float scale, softcap;
 };
 
-enum class RowKind : int32_t { Embed, Norm, Add, Quantise, Angles, Rope, Store, Gate };
+enum class RowKind : int32_t {
+  Embed,
+  Norm,
+  Add,
+  Quantise,
+  Angles,
+  Rope,
+  Store,
+  Gate,
+  PositionEmbed,
+  LayerNorm,
+  Slice,
+  Activate,
+  AddVector,
+  Scale,
+  ScaleRows
+};
 
 // One row-local operation; a row step runs a chain of them on one row.
 struct RowOp {
   RowKind kind;
   const Buffer *x, *y, *out;
-  const float* weight;
+  const float *weight, *bias;  // either may be null
   int32_t group_width, num_heads, head_dim, half_dims;
+  int32_t offset, stride;  // Slice: columns of a group; Rope: first rotated element; PositionEmbed: added to positions
   bool interleaved;
   Gate activation;
   float scale, eps;

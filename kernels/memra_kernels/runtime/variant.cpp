@@ -1,5 +1,6 @@
 // Compiled once per instruction set, with MEMRA_VARIANT naming it: every kernel of that variant and the table of them.
 #include "../attention/cpu/attention.h"
+#include "../gated_product/cpu/gated_linear.h"
 #include "../head/cpu/head.h"
 #include "kernels.h"
 #include "row_ops.h"
@@ -19,6 +20,7 @@ const KernelTable table = {MEMRA_NAME(MEMRA_VARIANT),
                            linear_item,
                            gated_item,
                            head_item,
+                           hidden_item,
                            run_row,
                            attention_work,
                            merge_work};

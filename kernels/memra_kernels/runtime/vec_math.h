@@ -28,6 +28,22 @@ static inline F f_tanh(F x) { return f_sub(f_set(1.0f), f_div(f_set(2.0f), f_add
 
 static inline F f_silu(F x) { return f_div(x, f_add(f_set(1.0f), f_exp(f_sub(f_zero(), x)))); }
 
+static inline F f_sigmoid(F x) { return f_div(f_set(1.0f), f_add(f_set(1.0f), f_exp(f_sub(f_zero(), x)))); }
+
+// x * (1 + erf(x / sqrt 2)) / 2 with erf by Abramowitz and Stegun 7.1.26, absolute error of erf below 1.5e-7. The sign
+// moves out: x * erf(x / sqrt 2) is even.
+static inline F f_gelu(F x) {
+  const F magnitude = f_abs(x), z = f_mul(magnitude, f_set(0.70710678f));
+  const F t = f_div(f_set(1.0f), f_fma(z, f_set(0.3275911f), f_set(1.0f)));
+  F p = f_set(1.061405429f);
+  p = f_fma(p, t, f_set(-1.453152027f));
+  p = f_fma(p, t, f_set(1.421413741f));
+  p = f_fma(p, t, f_set(-0.284496736f));
+  p = f_fma(p, t, f_set(0.254829592f));
+  const F erf = f_fnma(f_mul(p, t), f_exp(f_sub(f_zero(), f_mul(z, z))), f_set(1.0f));
+  return f_mul(f_set(0.5f), f_fma(magnitude, erf, x));
+}
+
 // The tanh form of GELU (Hendrycks and Gimpel 2016), constants sqrt(2 / pi) and 0.044715.
 static inline F f_gelu_tanh(F x) {
   const F inner = f_mul(f_set(0.79788456f), f_fma(f_mul(f_mul(x, x), x), f_set(0.044715f), x));

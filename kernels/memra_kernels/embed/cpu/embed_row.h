@@ -5,9 +5,10 @@
 
 namespace memra::MEMRA_VARIANT {
 
-static void embed_row(const RowOp& op, const Step& step, int row) {
+// `index` is the row of the table: the token's id, or its position.
+static void embed_row(const RowOp& op, int index, int row) {
   const StoredType& type = *find_stored_type(op.stored_type);
-  const uint8_t* stored = op.stored + (size_t)step.token_ids[row] * op.stored_row_bytes;
+  const uint8_t* stored = op.stored + (size_t)index * op.stored_row_bytes;
   float* out = op.out->row(row);
   const int width = op.out->width;
   if (is_float(type.layout)) {

@@ -1,12 +1,10 @@
 // activation(x @ gate.T) * (x @ up.T) in one step: 32 outputs an item, stored as floats, int8, or both.
 #pragma once
+#include "../../elementwise/cpu/functions.h"
 #include "../../linear/cpu/linear.h"
 #include "../../runtime/quantise.h"
-#include "../../runtime/vec_math.h"
 
 namespace memra::MEMRA_VARIANT {
-
-static MEMRA_INLINE F gate_of(Gate activation, F x) { return activation == Gate::Silu ? f_silu(x) : f_gelu_tanh(x); }
 
 static inline void store_gated(const Buffer& out, int row, int item, F low, F high) {
   if (out.quants) quantise32(out.quant_row(row), out.width, item, low, high);
@@ -25,8 +23,8 @@ static void gated_item(const GatedOp& op, const Step& step, int item, bool many,
   for_outputs(*op.gate, item * 2, 2, all, many, scratch,
               [&](int row, int t, F value) { f_store(gate + (size_t)row * 32 + (t & 1) * 16, value); });
   for (int row = 0; row < step.rows; row++, gate += 32, up += 32) {
-    const F low = f_mul(gate_of(op.activation, f_load(gate)), f_load(up));
-    const F high = f_mul(gate_of(op.activation, f_load(gate + 16)), f_load(up + 16));
+    const F low = gated_of(op.activation, f_load(gate), f_load(up));
+    const F high = gated_of(op.activation, f_load(gate + 16), f_load(up + 16));
     store_gated(*op.out, row, item, low, high);
   }
 }

@@ -16,4 +16,10 @@ static void head_item(const HeadOp& op, const Step& step, int item, bool many, T
   });
 }
 
+// Item i is output row i of a program that ends without a head.
+static void hidden_item(const HiddenOp& op, const Step& step, int item) {
+  memcpy(step.logits + (size_t)item * step.logits_stride, op.x->row(step.output_rows[item]),
+         (size_t)op.x->width * sizeof(float));
+}
+
 }  // namespace memra::MEMRA_VARIANT
