@@ -15,7 +15,7 @@ SHARED = {"types", "errors", "settings", "messages", "telemetry.names"}
 ROOMS: dict[str, set[str]] = {
     "types": set(),
     "errors": {"types"},
-    "settings": {"types", "errors"},
+    "settings": {"types", "errors", "settings"},
     "messages": {"types", "errors", "messages"},
     "telemetry": SHARED | {"telemetry"},
     "gate": SHARED | {"gate"},

@@ -93,7 +93,7 @@ def settings_page() -> str:
         "The command line wins over the environment, the environment over the file given by `--config` (or",
         "`MEMRA_CONFIG`), the file over the default. In the file, a setting stands in the table of its room: `[http]`,",
         "then `address = ...`. `[models]` maps names to sources, and `[plugins.NAME]` goes to that plugin.",
-        "This page is made from `memra/settings.py`.",
+        "This page is made from `memra/settings/rooms.py`.",
     ]
     for room, kind in ROOMS.items():
         lines += ["", f"## [{room}]", "", kind.__doc__.partition("\n")[0], ""]

@@ -1,0 +1,29 @@
+"""The settings of the house: one frozen dataclass per room, read once at start."""
+
+from memra.settings.reading import read_settings, settings_file, unknown_variables
+from memra.settings.rooms import (
+    ROOMS,
+    EngineSettings,
+    GateSettings,
+    HttpSettings,
+    LifecycleSettings,
+    ModelSettings,
+    PluginSettings,
+    Settings,
+    parse_switch,
+)
+
+__all__ = [
+    "ROOMS",
+    "EngineSettings",
+    "GateSettings",
+    "HttpSettings",
+    "LifecycleSettings",
+    "ModelSettings",
+    "PluginSettings",
+    "Settings",
+    "parse_switch",
+    "read_settings",
+    "settings_file",
+    "unknown_variables",
+]
