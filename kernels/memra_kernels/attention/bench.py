@@ -5,13 +5,13 @@ are included. The fastest of many calls, so that other processes count little.
 """
 
 import math
-import sys
-import time
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from memra_kernels.native import PAGE_TOKENS, Batch, Plan, RowOp, ThreadPool, usable_variants
+from memra_kernels.step_timer import fastest_us, lookup, print_table
 
 SHAPES = {"14 heads of 64 on 2": (14, 2, 64), "9 heads of 64 on 3": (9, 3, 64), "4 heads of 256 on 1": (4, 1, 256)}
 """Query heads, their size and key-value heads: Qwen 2.5 0.5B, SmolLM2 135M, Gemma 3 270M."""
@@ -19,7 +19,6 @@ CONTEXTS = (64, 1024, 8192)
 """Tokens before the step."""
 BATCHES = (1, 64)
 """Rows of a step: decoding, and a part of a prompt."""
-NUM_CALLS = 30
 
 
 def make_plan(pool: ThreadPool, shape: tuple[int, int, int]) -> Plan:
@@ -29,20 +28,13 @@ def make_plan(pool: ThreadPool, shape: tuple[int, int, int]) -> Plan:
     num_pages = -(-(max(CONTEXTS) + max(BATCHES)) // PAGE_TOKENS)
     plan.cache(num_pages=num_pages, layers=[(num_kv_heads, head_dim)])
     widths = [heads * head_dim for heads in (num_heads, num_kv_heads, num_kv_heads)]
-    q, k, v = (_lookup(plan, width) for width in widths)
+    q, k, v = (lookup(plan, width) for width in widths)
     plan.row(RowOp(kind="store", x=k, y=v, layer=0))
     out = plan.buffer(widths[0])
     plan.attention(q, out=out, layer=0, num_heads=num_heads, scale=1 / math.sqrt(head_dim))
     head = plan.weight(np.zeros(4 * widths[0], np.uint8), quant_type="F32", rows=1, columns=widths[0])
     plan.head(out, weight=head)  # a plan has one; no row asks for its logits
     return plan
-
-
-def _lookup(plan: Plan, width: int) -> int:
-    out = plan.buffer(width)
-    table: NDArray[np.float32] = np.random.default_rng(width).standard_normal(width).astype(np.float32)
-    plan.row(RowOp(kind="embed", out=out, stored=table.view(np.uint8), stored_row_bytes=table.nbytes))
-    return out
 
 
 def make_batch(context: int, num_rows: int) -> Batch:
@@ -53,28 +45,20 @@ def make_batch(context: int, num_rows: int) -> Batch:
     return Batch(zeros, positions, zeros, np.arange(num_pages, dtype=np.int32)[None], none)
 
 
-def measure_us(plan: Plan, batch: Batch) -> float:
-    """Return the microseconds of the fastest step."""
-    best = float("inf")
-    for _ in range(NUM_CALLS):
-        start = time.perf_counter()
-        plan.run(batch)
-        best = min(best, time.perf_counter() - start)
-    return best * 1e6
-
-
 def main() -> None:
     """Print the table."""
     columns = [f"{context} before, {rows} rows" for context in CONTEXTS for rows in BATCHES]
-    sys.stdout.write(f"{usable_variants()[0]}, one thread, microseconds a step\n\n")
-    sys.stdout.write(f"| shape | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}\n")
     pool = ThreadPool(1)
+    print_table("attention", columns, _rows(pool), head="shape")
+    pool.close()
+
+
+def _rows(pool: ThreadPool) -> Iterator[tuple[str, Sequence[float]]]:
+    batches = [make_batch(context, num_rows) for context in CONTEXTS for num_rows in BATCHES]
     for name, shape in SHAPES.items():
         plan = make_plan(pool, shape)
-        times = [measure_us(plan, make_batch(context, rows)) for context in CONTEXTS for rows in BATCHES]
-        sys.stdout.write(f"| {name} | {' | '.join(f'{value:.0f}' for value in times)} |\n")
+        yield name, [fastest_us(partial(plan.run, batch)) for batch in batches]
         plan.close()
-    pool.close()
 
 
 if __name__ == "__main__":

@@ -4,15 +4,16 @@ Microseconds a row, the call from Python included; the fastest of many calls, so
 """
 
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memra_kernels.native_sampler import NativeSampler, SamplingOptions, usable_variants
 from memra_kernels.sampler import reference
+from memra_kernels.step_timer import fastest_us
 
 VOCAB_SIZE = 151_936  # Qwen 2.5
 NUM_CALLS = 400
@@ -41,13 +42,9 @@ def make_rows() -> dict[str, NDArray[np.float32]]:
 
 
 def measure_us(call: Callable[[int], object], num_calls: int) -> float:
-    """Return the microseconds that the fastest of some calls takes."""
-    best = float("inf")
-    for position in range(num_calls):
-        start = time.perf_counter()
-        call(position)
-        best = min(best, time.perf_counter() - start)
-    return best * 1e6
+    """Return the microseconds that the fastest of some calls takes, each with a position of its own."""
+    positions = count()
+    return fastest_us(lambda: call(next(positions)), num_calls=num_calls)
 
 
 def main() -> None:
