@@ -34,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--llama-python", metavar="PATH", help="the Python that has llama-cpp-python, if not this one")
     parser.add_argument("--served", action="store_true", help="measure `memra run` against the bare engine too")
     parser.add_argument("--against-url", metavar="URL", help="with --served: drive this OpenAI-compatible server too")
+    parser.add_argument("--start", action="store_true", help="time `memra run` to a green /readyz, and its memory")
+    parser.add_argument("--busy", action="store_true", help="time a step beside a process that wants a processor too")
+    parser.add_argument("--errors", action="store_true", help="measure the distance from torch in float32")
+    parser.add_argument("--skip-speed", action="store_true", help="measure only what the other options ask for")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="one short round, to see that everything works")
     parser.set_defaults(run=run)
@@ -58,7 +62,7 @@ def _depths(text: str) -> tuple[int, ...]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure models on this machine: speed, time to the first token, memory; alone, against another engine, served."""
+    """Measure models on this machine: speed, start, memory, errors; alone, against another engine, served."""
     from memra.cli_bench.run import run_bench  # noqa: PLC0415  (opens models, needed only here)
 
     return run_bench(options, config=settings_file(options.config, os.environ))

@@ -57,7 +57,7 @@ class EngineDriver:
     def make_text(self, num_tokens: int, *, start: int) -> str:
         """Numbers in words from `start` on, until they come to about `num_tokens` tokens."""
         words: list[str] = []
-        while len(self._encode(" ".join(words) or "x")) < num_tokens:
+        while len(self.encode(" ".join(words) or "x")) < num_tokens:
             words.append(f"{start + len(words)} apples and")
         return " ".join(words)
 
@@ -86,7 +86,8 @@ class EngineDriver:
                     num_tokens += event.num_generated
         return Generation(time.perf_counter() - started_at, num_tokens)
 
-    def _encode(self, text: str) -> tuple[int, ...]:
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text, those that the model expects around one included."""
         return self._chat_format.tokenizer.encode(text, add_special=True, parse_special=True)
 
     def _submit(self, text: str, *, max_new_tokens: int) -> int:

@@ -8,6 +8,8 @@ import ctypes
 import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 _BATCH_TOKENS = 512
@@ -58,7 +60,23 @@ class LlamaWorker:
         key = 1, _round_up(len(token_ids))
         context = self._context(*key)
         self._clear(context, key)
-        return {"elapsed_s": self._run(context, _prompt_batches([token_ids]))}
+        return {"elapsed_s": sum(self._run(context, _prompt_batches([token_ids])))}
+
+    def logits(self, *, token_ids: Sequence[int], file: str) -> Mapping[str, Any]:
+        """Compute one prompt of at most a micro-batch and write every token's logits to a file, float32 `[N, V]`."""
+        if len(token_ids) > _BATCH_TOKENS:
+            raise ValueError(f"{len(token_ids)} tokens are more than a micro-batch")
+        key = 1, _round_up(len(token_ids))
+        context = self._context(*key)
+        self._clear(context, key)
+        self._run(context, [[_Row(0, at, token_id, True) for at, token_id in enumerate(token_ids)]])
+        row_bytes = 4 * self._api.llama_vocab_n_tokens(self._api.llama_model_get_vocab(self._model))
+        with Path(file).open("wb") as stream:
+            stream.writelines(
+                ctypes.string_at(self._api.llama_get_logits_ith(context, row), row_bytes)
+                for row in range(len(token_ids))
+            )
+        return {}
 
     def decode(self, *, sequences: Sequence[Sequence[int]], num_prompt_tokens: int) -> Mapping[str, Any]:
         """Compute what follows the prompts, a token of every sequence a step; the prompts are not timed."""
@@ -72,7 +90,8 @@ class LlamaWorker:
             self._clear(context, key)
             self._run(context, _prompt_batches([token_ids[:num_prompt_tokens] for token_ids in sequences]))
             self._filled[key] = num_prompt_tokens
-        return {"elapsed_s": self._run(context, _decode_batches(sequences, first=num_prompt_tokens))}
+        step_s = self._run(context, _decode_batches(sequences, first=num_prompt_tokens))
+        return {"elapsed_s": sum(step_s), "step_s": step_s}
 
     def _clear(self, context: Any, key: tuple[int, int]) -> None:
         self._api.llama_memory_clear(self._api.llama_get_memory(context), True)
@@ -93,17 +112,18 @@ class LlamaWorker:
             self._contexts[key] = context
         return self._contexts[key]
 
-    def _run(self, context: Any, plans: Sequence[Sequence[_Row]]) -> float:
-        """Run batches, which are laid out beforehand so that the clock sees llama.cpp alone; returns seconds."""
+    def _run(self, context: Any, plans: Sequence[Sequence[_Row]]) -> list[float]:
+        """Run batches, laid out beforehand so that the clock sees llama.cpp alone; returns the seconds of each."""
         batches = [self._lay_out(rows) for rows in plans]
-        started_at = time.perf_counter()
-        statuses = [self._decode(context, batch) for batch in batches]
-        elapsed_s = time.perf_counter() - started_at
+        statuses, times = [], [time.perf_counter()]
+        for batch in batches:
+            statuses.append(self._decode(context, batch))
+            times.append(time.perf_counter())
         for batch in batches:
             self._api.llama_batch_free(batch)
         if any(statuses):
             raise RuntimeError(f"llama_decode returned {next(filter(None, statuses))}")
-        return elapsed_s
+        return [after - before for before, after in pairwise(times)]
 
     def _decode(self, context: Any, batch: Any) -> int:
         status: int = self._api.llama_decode(context, batch)
@@ -145,4 +165,5 @@ def _round_up(num_tokens: int) -> int:
 def operations() -> Mapping[str, Callable[..., Mapping[str, Any]]]:
     """What `worker_loop` serves."""
     worker = LlamaWorker()
-    return {operation.__name__: operation for operation in (worker.load, worker.prefill, worker.decode)}
+    known = (worker.load, worker.prefill, worker.decode, worker.logits)
+    return {operation.__name__: operation for operation in known}

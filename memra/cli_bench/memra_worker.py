@@ -7,6 +7,7 @@ import importlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,10 +107,20 @@ class MemraWorker:
             steps.fill(index, token_ids, num_prompt_tokens=num_prompt_tokens)
             self._note_use(index, len(token_ids))
         batches = steps.plan_decode(sequences, first=num_prompt_tokens)
-        started_at = time.perf_counter()
+        times = [time.perf_counter()]
         for batch in batches:
             executor.run(batch)
-        return {"elapsed_s": time.perf_counter() - started_at}
+            times.append(time.perf_counter())
+        return {"elapsed_s": times[-1] - times[0], "step_s": [after - before for before, after in pairwise(times)]}
+
+    def logits(self, *, token_ids: Sequence[TokenId], file: str) -> Mapping[str, Any]:
+        """Compute one prompt from its beginning and write every token's logits to a file, float32 `[N, V]`."""
+        _loaded(self._steps).all_logits(token_ids).tofile(file)
+        return {}
+
+    def encode(self, *, text: str) -> Mapping[str, Any]:
+        """The model's tokens of a text, those that stand around one included."""
+        return {"token_ids": _loaded(self._engine).encode(text)}
 
     def first_token(self, *, num_tokens: int, start: int) -> Mapping[str, Any]:
         """Time a new prompt to its first token, and then the same prompt again."""
@@ -135,7 +146,16 @@ class MemraWorker:
 
     def operations(self) -> Operations:
         """All of them by name."""
-        known = (self.load, self.prefill, self.decode, self.first_token, self.generate, self.cache_use)
+        known = (
+            self.load,
+            self.prefill,
+            self.decode,
+            self.logits,
+            self.encode,
+            self.first_token,
+            self.generate,
+            self.cache_use,
+        )
         return {operation.__name__: operation for operation in known}
 
 

@@ -8,10 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from memra.cli_bench.model_bench import ModelReport
+from memra.cli_bench.bench_request import BenchModel
+from memra.cli_bench.busy_bench import GOAL_RATIO, MEAN, MEDIAN, BusyReport, case_of
+from memra.cli_bench.error_bench import NUM_POSITIONS, NUM_TOP, ErrorReport
+from memra.cli_bench.error_prompts import PROMPTS
+from memra.cli_bench.model_report import ModelReport
 from memra.cli_bench.report_text import read_share
 from memra.cli_bench.served_bench import BARE, ServedReport
 from memra.cli_bench.spread import Measurements
+from memra.cli_bench.start_bench import SERVER, StartReport
 from memra.engine.processors import processor_name
 
 _FORMAT = 1
@@ -47,6 +52,9 @@ def _model(report: ModelReport) -> Mapping[str, Any]:
         "skipped": [case.label for case in report.skipped],
         "notes": report.notes,
         "served": None if report.served is None else _served(report.served),
+        "start": None if report.start is None else _start(report.start, report.model),
+        "busy": None if report.busy is None else _busy(report.busy),
+        "errors": None if report.errors is None else _errors(report.errors),
     }
 
 
@@ -64,7 +72,7 @@ def _measurements(found: Measurements) -> Mapping[str, Any]:
 
 
 def _ratios(report: ModelReport) -> Mapping[str, Any]:
-    main, *others = report.facts
+    main, *others = report.facts or [""]
     return {
         f"{main} / {other}": {
             case: asdict(ratio)
@@ -85,4 +93,44 @@ def _served(served: ServedReport) -> Mapping[str, Any]:
             {"server": server, "case": case, **asdict(stream)} for (server, case), stream in served.streams.items()
         ],
         "notes": served.notes,
+    }
+
+
+def _start(start: StartReport, model: BenchModel) -> Mapping[str, Any]:
+    sizes = {"file_bytes": model.file_bytes, "cache_bytes_per_token": model.cache_bytes_per_token}
+    return {
+        "seconds": _measurements(start.seconds).get(SERVER, {}),
+        "memory": {
+            case: {**asdict(memory), "beyond_bytes": memory.beyond_bytes(**sizes)}
+            for case, memory in start.memory.items()
+        },
+        **sizes,
+        "notes": start.notes,
+    }
+
+
+def _busy(busy: BusyReport) -> Mapping[str, Any]:
+    ratios = {(engine, kind): busy.ratio(engine, kind) for engine in busy.engines for kind in (MEDIAN, MEAN)}
+    return {
+        "steps_a_round": busy.num_steps,
+        "goal_ratio": GOAL_RATIO,
+        "seconds": _measurements(busy.seconds),
+        "ratios": {case_of(*key): asdict(ratio) for key, ratio in ratios.items() if ratio is not None},
+        "notes": busy.notes,
+    }
+
+
+def _errors(errors: ErrorReport) -> Mapping[str, Any]:
+    return {
+        "reference": errors.truth,
+        "top_tokens": NUM_TOP,
+        "positions": NUM_POSITIONS,
+        "engines": {
+            engine: {
+                **asdict(total),
+                "prompts": {name: asdict(errors.prompts[engine, name]) for name in PROMPTS},
+            }
+            for engine, total in errors.total.items()
+        },
+        "notes": errors.notes,
     }

@@ -1,13 +1,14 @@
 """A model's report as text: which rows there are, in which units, and what has to be said beside them.
 
-Refuses to know how anything was measured. `report_json` has the same for programs.
+The table of speeds; `report_sections` has what stands below it, `report_json` the same for programs. Refuses to know
+how anything was measured.
 """
 
 from collections.abc import Sequence
 
 from memra.cli_bench.cases import Case, DecodeCase
-from memra.cli_bench.model_bench import COLD, WARM, ModelReport
-from memra.cli_bench.served_bench import BARE, SERVED, ServedReport
+from memra.cli_bench.model_report import COLD, WARM, ModelReport
+from memra.cli_bench.report_sections import render_sections
 from memra.cli_bench.spread import Spread
 from memra.cli_bench.table import NOTHING, format_number, format_spread, format_table
 from memra.engine.processors import find_processors, processor_name
@@ -24,17 +25,11 @@ def render_machine(num_threads: int, version: str) -> str:
 
 def render_model(report: ModelReport) -> str:
     """Everything about one model."""
-    parts = [
-        f"\n{report.model.name}: {report.model.description}\n",
-        format_table(_speed_rows(report)),
-        *(f"{line}\n" for line in _remarks(report)),
-    ]
-    if report.served is not None:
-        parts += [
-            "\n",
-            format_table(_served_rows(report.served)),
-            *(f"{line}\n" for line in _served_remarks(report.served)),
-        ]
+    parts = [f"\n{report.model.name}: {report.model.description}\n"]
+    if report.cases:
+        parts.append(format_table(_speed_rows(report)))
+    parts += [f"{line}\n" for line in _remarks(report)]
+    parts += [f"\n{section}" for section in render_sections(report)]
     return "".join(parts)
 
 
@@ -103,43 +98,10 @@ def _remarks(report: ModelReport) -> list[str]:
     if report.read_rates:
         rate = format_spread(Spread.of(report.read_rates), scale=1 / _GB)
         lines.append(f"memory read speed {rate} GB/s in the same rounds (numpy, a lower bound)")
-    if not report.has_prefix_reuse:
+    if report.cases and not report.has_prefix_reuse:
         lines.append(f"{WARM}: not available yet, the engine computed the repeated prompt again")
     lines += [
         f"{case.label}: left out, longer than the context of {report.model.context_tokens} tokens"
         for case in report.skipped
     ]
     return lines + report.notes
-
-
-def _served_rows(served: ServedReport) -> list[list[str]]:
-    others = [name for name in served.rates.subjects if name not in {BARE, SERVED}]
-    ratio_heads = [f"{SERVED} / {name}" for name in (BARE, *others)]
-    rows = [
-        [
-            "",
-            "bare, tok/s",
-            "served, tok/s",
-            *(f"{name}, tok/s" for name in others),
-            *ratio_heads,
-            "first, ms",
-            "gap p99, ms",
-        ]
-    ]
-    for case in served.rates.cases:
-        speeds = [format_spread(served.rates.spread(name, case)) for name in (BARE, SERVED, *others)]
-        ratios = [format_spread(served.ratio(case, other=name)) for name in (BARE, *others)]
-        stream = served.streams.get((SERVED, case))
-        waits = [stream.first_ms, stream.gap_p99_ms] if stream else [None, None]
-        rows.append([case, *speeds, *ratios, *(NOTHING if wait is None else format_number(wait) for wait in waits)])
-    means = [served.mean_ratio(other=name) for name in (BARE, *others)]
-    filled = [NOTHING if mean is None else format_number(mean) for mean in means]
-    rows.append(["geometric mean", *("" for _ in (BARE, SERVED, *others)), *filled, "", ""])
-    return rows
-
-
-def _served_remarks(served: ServedReport) -> list[str]:
-    line = f"load client: {served.client}"
-    if served.client != "compiled":
-        line += " (no C++ compiler; they take processor time from the server, which makes served look slower)"
-    return [line, *served.notes]

@@ -12,22 +12,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from memra import __version__
+from memra.cli_bench.bench_request import BenchModel, Engines, Sections, ServerOptions
 from memra.cli_bench.cases import BenchPlan
 from memra.cli_bench.executors import require_executor
-from memra.cli_bench.model_bench import (
-    BenchModel,
-    Engines,
-    ModelBench,
-    ModelReport,
-    ServedOptions,
-    ServerLimits,
-)
+from memra.cli_bench.model_bench import REFERENCE, ModelBench
+from memra.cli_bench.model_report import ModelReport
 from memra.cli_bench.progress import Progress
 from memra.cli_bench.report_json import to_json
 from memra.cli_bench.report_text import render_machine, render_model
 from memra.cli_bench.served_bench import ServedPlan
 from memra.cli_bench.subjects import LLAMA_CPP
 from memra.engine.executor_choice import choose_executor
+from memra.engine.model_building import PAGE_TOKENS
 from memra.engine.processors import find_processors
 from memra.errors import UsageError
 from memra.identity import system_fingerprint
@@ -47,7 +43,7 @@ def run_bench(options: argparse.Namespace, *, config: Path | None) -> int:
     """
     overrides = {"models": {"arguments": tuple(options.arguments)}} if options.arguments else {}
     settings = read_settings(overrides, file=config)
-    engines, served, plan = choose_engines(options), _served_options(options, settings, config), make_plan(options)
+    engines, sections, plan = choose_engines(options), choose_sections(options), make_plan(options)
     progress = Progress()
     reports: list[ModelReport] = []
     sys.stdout.write(render_machine(engines.num_threads, __version__))
@@ -57,8 +53,8 @@ def run_bench(options: argparse.Namespace, *, config: Path | None) -> int:
             _describe(model),
             plan,
             engines=engines,
-            served=served,
-            limits=ServerLimits(settings.engine.prefill_chunk_tokens, settings.engine.max_rows),
+            sections=sections,
+            server=_server_options(settings, config),
         )
         try:
             reports.append(bench.run(progress))
@@ -67,8 +63,8 @@ def run_bench(options: argparse.Namespace, *, config: Path | None) -> int:
             model.checkpoint.close()
         sys.stdout.write(render_model(reports[-1]))
         sys.stdout.flush()
-    if options.json is not None:
-        _write_json(options.json, reports, engines)
+        if options.json is not None:  # after every model: what the next one ends with must not lose this one
+            _write_json(options.json, reports, engines)
     return 0
 
 
@@ -109,32 +105,57 @@ def choose_engines(options: argparse.Namespace) -> Engines:
     )
 
 
-def _served_options(options: argparse.Namespace, settings: Settings, config: Path | None) -> ServedOptions:
+def choose_sections(options: argparse.Namespace) -> Sections:
+    """Find what is asked for.
+
+    Raises:
+        UsageError: nothing would be measured, or an option needs another, with the remedy.
+    """
     if options.against_url is not None and not options.served:
         raise UsageError("--against-url needs --served")
-    if not options.served:
-        return ServedOptions()
-    plan = _QUICK_SERVED if options.quick else ServedPlan()
-    return ServedOptions(
-        plan,
-        arguments=() if config is None else ("--config", str(config)),
-        api_key=settings.gate.api_key,
+    served = (_QUICK_SERVED if options.quick else ServedPlan()) if options.served else None
+    sections = Sections(
+        speed=not options.skip_speed,
+        start=options.start,
+        busy=options.busy,
+        errors=options.errors,
+        served=served,
         other_url=options.against_url,
         other_key=os.environ.get("OPENAI_API_KEY"),
+    )
+    if not (sections.needs_engines or sections.start):
+        raise UsageError("--skip-speed leaves nothing to measure; add --start, --busy, --errors or --served")
+    if sections.errors:
+        require_executor(REFERENCE)
+    return sections
+
+
+def _server_options(settings: Settings, config: Path | None) -> ServerOptions:
+    return ServerOptions(
+        arguments=() if config is None else ("--config", str(config)),
+        api_key=settings.gate.api_key,
+        chunk_tokens=settings.engine.prefill_chunk_tokens,
+        max_rows=settings.engine.max_rows,
     )
 
 
 def _describe(model: ServedModel) -> BenchModel:
+    program, choice = model.plan.program, model.plan.choice
+    elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in program.kv_layers)
     return BenchModel(
         name=model.name,
         path=model.checkpoint.path,
-        context_tokens=model.plan.program.context_tokens,
-        vocab_size=model.plan.program.vocab_size,
+        context_tokens=program.context_tokens,
+        vocab_size=program.vocab_size,
         description=model.describe().partition(": ")[2],
+        file_bytes=model.checkpoint.size_bytes,
+        cache_bytes_per_token=elements * choice.kv_element_bytes,
+        page_tokens=PAGE_TOKENS,
     )
 
 
 def _write_json(path: Path, reports: list[ModelReport], engines: Engines) -> None:
-    backends = tuple(sorted({report.facts[name].backend for report in reports for name in engines.executors}))
+    facts = [report.facts[name] for report in reports for name in engines.executors if name in report.facts]
+    backends = tuple(sorted({fact.backend for fact in facts}))
     content = to_json(reports, num_threads=engines.num_threads, fingerprint=system_fingerprint(backends))
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

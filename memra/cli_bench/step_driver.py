@@ -48,6 +48,16 @@ class StepDriver:
         self._known[sequence] = []
         return self._extend(sequence, token_ids)
 
+    def all_logits(self, token_ids: Sequence[TokenId]) -> NDArray[np.float32]:
+        """Compute a prompt from its beginning; returns the logits of every token `[N, V]`."""
+        self._known[0] = []
+        parts = []
+        for at in range(0, len(token_ids), self._chunk_tokens):
+            chunk = token_ids[at : at + self._chunk_tokens]
+            parts.append(self._run_chunk(0, chunk, output_rows=range(len(chunk))).copy())  # valid until the next call
+            self._known[0] += chunk
+        return np.concatenate(parts)
+
     def fill(self, sequence: int, token_ids: Sequence[TokenId], *, num_prompt_tokens: int) -> None:
         """Make the pages hold the first `num_prompt_tokens`, computing only what they do not hold yet.
 
@@ -84,11 +94,12 @@ class StepDriver:
         logits: NDArray[np.float32] = np.empty((0, 0), np.float32)
         for at in range(0, len(token_ids), self._chunk_tokens):
             chunk = token_ids[at : at + self._chunk_tokens]
-            logits = self._run_chunk(sequence, chunk, is_last=at + self._chunk_tokens >= len(token_ids))
+            is_last = at + self._chunk_tokens >= len(token_ids)
+            logits = self._run_chunk(sequence, chunk, output_rows=[len(chunk) - 1] if is_last else [])
             self._known[sequence] += chunk
         return logits
 
-    def _run_chunk(self, sequence: int, chunk: Sequence[TokenId], *, is_last: bool) -> NDArray[np.float32]:
+    def _run_chunk(self, sequence: int, chunk: Sequence[TokenId], *, output_rows: Sequence[int]) -> NDArray[np.float32]:
         start = len(self._known[sequence])
         num_pages = -(-(start + len(chunk)) // self._executor.page_tokens)
         return self._executor.run(
@@ -97,6 +108,6 @@ class StepDriver:
                 positions=np.arange(start, start + len(chunk), dtype=np.int32),
                 sequences=np.zeros(len(chunk), np.int32),
                 page_tables=self._tables[sequence][None, :num_pages].copy(),
-                output_rows=np.array([len(chunk) - 1] if is_last else [], np.int32),
+                output_rows=np.array(output_rows, np.int32),
             )
         )

@@ -12,6 +12,7 @@ from typing import Any
 from memra.cli_bench.cases import Case, DecodeCase, PrefillCase, make_token_ids, sequence_capacities
 from memra.cli_bench.worker_process import WorkerProcess, llama_command, memra_command, thread_environment
 from memra.errors import MeasurementError
+from memra.types import TokenId
 
 LLAMA_CPP = "llama-cpp"
 """Name of the other engine on the command line."""
@@ -86,15 +87,32 @@ class Subject:
         Raises:
             MeasurementError: the engine cannot run the case.
         """
-        sequences = [
-            make_token_ids(index, case.end, vocab_size=self._vocab_size) for index in range(case.num_sequences)
-        ]
         match case:
             case PrefillCase():
-                reply = self.worker.call("prefill", token_ids=sequences[0])
+                reply = self.worker.call("prefill", token_ids=self._make_sequences(case)[0])
             case DecodeCase():
-                reply = self.worker.call("decode", sequences=sequences, num_prompt_tokens=case.num_prompt_tokens)
+                reply = self._decode(case)
         return case.num_timed_tokens / float(reply["elapsed_s"])
+
+    def step_times(self, case: DecodeCase) -> Sequence[float]:
+        """Seconds of every step.
+
+        Raises:
+            MeasurementError: the engine cannot run the case.
+        """
+        return [float(step_s) for step_s in self._decode(case)["step_s"]]
+
+    def write_logits(self, token_ids: Sequence[TokenId], file: Path) -> None:
+        """Have the logits of every token of one prompt written to a file, float32 `[N, V]`.
+
+        Raises:
+            MeasurementError: the engine cannot compute them.
+        """
+        self.worker.call("logits", token_ids=token_ids, file=str(file))
+
+    def encode(self, text: str) -> Sequence[TokenId]:
+        """The model's tokens of a text; asked of memra's engines only."""
+        return list(self.worker.call("encode", text=text)["token_ids"])
 
     def facts(self) -> Facts:
         """What is known now; asked after the rounds, for the sake of the memory, which a dead worker cannot tell."""
@@ -105,6 +123,13 @@ class Subject:
             return Facts(**known, peak_bytes=peak, peak_beyond_bytes=self._peak_beyond(peak))
         except MeasurementError:
             return Facts(**known)
+
+    def _decode(self, case: DecodeCase) -> Mapping[str, Any]:
+        sequences = self._make_sequences(case)
+        return self.worker.call("decode", sequences=sequences, num_prompt_tokens=case.num_prompt_tokens)
+
+    def _make_sequences(self, case: Case) -> list[list[TokenId]]:
+        return [make_token_ids(index, case.end, vocab_size=self._vocab_size) for index in range(case.num_sequences)]
 
     def _peak_beyond(self, peak: int | None) -> int | None:
         if peak is None or "cache_bytes_per_token" not in self._loaded:
