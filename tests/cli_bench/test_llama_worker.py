@@ -1,6 +1,9 @@
 """The order of calls into llama.cpp, on a stand-in for its package; the real one is no dependency of the tests."""
 
+import ctypes
 import sys
+from array import array
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +30,15 @@ class FakeLlama:
     def llama_backend_init(self) -> None: ...
 
     def llama_synchronize(self, _: object) -> None: ...
+
+    def llama_model_get_vocab(self, model: object) -> object:
+        return model
+
+    def llama_vocab_n_tokens(self, _: object) -> int:
+        return 3
+
+    def llama_get_logits_ith(self, _: object, row: int) -> Any:
+        return (ctypes.c_float * 3)(row, row + 0.5, -row)
 
     def llama_print_system_info(self) -> bytes:
         return b"AVX2"
@@ -122,3 +134,20 @@ def test_batches_are_freed_also_when_decoding_fails(worker: LlamaWorker, llama: 
 def test_a_model_that_does_not_load_is_named(llama: FakeLlama):
     with pytest.raises(RuntimeError, match=r"does not load other\.gguf"):
         LlamaWorker().load(path="other.gguf", num_threads=1)
+
+
+def test_every_step_is_timed(worker: LlamaWorker):
+    found = worker.decode(sequences=[[1, 2, 3, 4]], num_prompt_tokens=1)
+    assert len(found["step_s"]) == 3
+    assert found["elapsed_s"] == sum(found["step_s"])
+
+
+def test_logits_of_every_token_are_written_row_by_row(worker: LlamaWorker, llama: FakeLlama, tmp_path: Path):
+    worker.logits(token_ids=[7, 8], file=str(tmp_path / "logits"))
+    assert llama.calls[-2:] == [("clear", True), [(0, 0, 7, 1), (0, 1, 8, 1)]]
+    assert array("f", (tmp_path / "logits").read_bytes()).tolist() == [0, 0.5, 0, 1, 1.5, -1]
+
+
+def test_logits_of_more_than_a_micro_batch_are_refused(worker: LlamaWorker, tmp_path: Path):
+    with pytest.raises(ValueError, match="513 tokens"):
+        worker.logits(token_ids=[1] * 513, file=str(tmp_path / "logits"))

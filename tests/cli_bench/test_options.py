@@ -5,7 +5,7 @@ import pytest
 
 from memra.cli_bench import command, executors
 from memra.cli_bench.executors import require_executor
-from memra.cli_bench.run import choose_engines, make_plan
+from memra.cli_bench.run import choose_engines, choose_sections, make_plan
 from memra.errors import UsageError
 
 
@@ -62,3 +62,33 @@ def test_the_fastest_usable_executor_is_chosen_and_an_obstacle_is_told(monkeypat
     assert require_executor(None).name == "torch"
     with pytest.raises(UsageError, match="executor cpu: not built"):
         require_executor("cpu")
+
+
+def test_every_section_is_asked_for_by_name_and_speed_is_not():
+    plain = choose_sections(_parse())
+    assert (plain.speed, plain.start, plain.busy, plain.errors, plain.served) == (True, False, False, False, None)
+    full = choose_sections(_parse("--start", "--busy", "--errors", "--served", "--against-url", "http://h/v1"))
+    assert (full.speed, full.start, full.busy, full.errors, full.other_url) == (True, True, True, True, "http://h/v1")
+    assert full.served is not None
+
+
+def test_a_part_can_be_measured_without_the_speed():
+    sections = choose_sections(_parse("--skip-speed", "--start"))
+    assert not sections.speed
+    assert not sections.needs_engines
+    assert choose_sections(_parse("--skip-speed", "--busy")).needs_engines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [(("--skip-speed",), "leaves nothing to measure"), (("--against-url", "http://h"), "needs --served")],
+)
+def test_options_that_need_another_say_which(arguments: tuple[str, ...], complaint: str):
+    with pytest.raises(UsageError, match=complaint):
+        choose_sections(_parse(*arguments))
+
+
+def test_errors_need_the_reference(monkeypatch):
+    monkeypatch.setattr(executors, "find_spec", lambda _: None)
+    with pytest.raises(UsageError, match="torch is not installed"):
+        choose_sections(_parse("--errors"))

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from memra.cli_bench.cases import DecodeCase, PrefillCase
 from memra.cli_bench.bench_request import BenchModel
+from memra.cli_bench.cases import DecodeCase, PrefillCase
 from memra.cli_bench.model_report import COLD, WARM, ModelReport
 from memra.cli_bench.report_json import to_json
 from memra.cli_bench.report_text import read_share, render_model

@@ -89,3 +89,10 @@ def test_what_was_forgotten_is_computed_again(driver: StepDriver, executor: Coun
     driver.forget()
     driver.fill(0, _ids(0, 20), num_prompt_tokens=20)
     assert executor.num_rows == 40
+
+
+def test_all_logits_are_those_of_prefills_of_every_length(driver: StepDriver):
+    logits = driver.all_logits(_ids(0, 30)).copy()
+    assert logits.shape == (30, VOCAB_SIZE)
+    for length in (1, 24, 25, 30):
+        assert np.array_equal(driver.prefill(_ids(0, length))[0], logits[length - 1])
