@@ -19,6 +19,7 @@ from memra.cli_bench.worker_loop import Operations, serve
 from memra.engine.executor import Executor
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.model_building import PAGE_TOKENS
+from memra.errors import UnsupportedModelError
 from memra.layers.operators import Embed
 from memra.layers.program import Program
 from memra.loading.checkpoint import Checkpoint
@@ -70,6 +71,7 @@ class MemraWorker:
         checkpoint = open_checkpoint(Path(path))
         shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
         program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
+        require_plain_steps(program)
         self._executor = kind.build(program, checkpoint.tensors, ExecutorSize(num_threads, num_pages))
         load_s = time.perf_counter() - started_at
 
@@ -157,6 +159,17 @@ class MemraWorker:
             self.cache_use,
         )
         return {operation.__name__: operation for operation in known}
+
+
+def require_plain_steps(program: Program) -> None:
+    """Refuse what the hand-stepped sequences cannot drive: they know pages of keys and values, and logits.
+
+    Raises:
+        UnsupportedModelError: the model has recurrent layers, or embeds texts.
+    """
+    if program.state_layers or program.pooling is not None:
+        kind = "recurrent layers" if program.state_layers else "no logits"
+        raise UnsupportedModelError(f"{program.architecture} has {kind}; memra bench measures attention models alone")
 
 
 def weight_bytes_per_step(program: Program, checkpoint: Checkpoint) -> int:

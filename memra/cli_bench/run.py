@@ -141,7 +141,7 @@ def _server_options(settings: Settings, config: Path | None) -> ServerOptions:
 
 def _describe(model: ServedModel) -> BenchModel:
     program, choice = model.plan.program, model.plan.choice
-    elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in program.kv_layers)
+    elements = sum(layer.values_per_token for layer in program.kv_layers)
     return BenchModel(
         name=model.name,
         path=model.checkpoint.path,

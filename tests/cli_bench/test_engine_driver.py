@@ -5,9 +5,9 @@ import pytest
 
 from memra.chat.chat_format import ChatFormat
 from memra.cli_bench.engine_driver import EngineDriver
-from memra.cli_bench.memra_worker import weight_bytes_per_step
+from memra.cli_bench.memra_worker import require_plain_steps, weight_bytes_per_step
 from memra.engine.loaded_model import LoadedModel
-from memra.errors import MeasurementError
+from memra.errors import MeasurementError, UnsupportedModelError
 from memra.messages.generation import TextPrompt
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.types import ModelName
@@ -75,3 +75,11 @@ def test_a_step_reads_every_weight_once_and_of_a_table_only_what_the_head_reads(
     table = model.tensors["token_embd.weight"].data.nbytes
     checkpoint = cast("Any", SimpleNamespace(tensors=model.tensors))
     assert weight_bytes_per_step(model.build_program(), checkpoint) == all_bytes - (0 if is_tied else table)
+
+
+def test_models_that_are_stepped_otherwise_are_refused_by_name():
+    require_plain_steps(make_llama().build_program())
+    for states, pooling in (([object()], None), ([], object())):
+        program = cast("Any", SimpleNamespace(architecture="other", state_layers=states, pooling=pooling))
+        with pytest.raises(UnsupportedModelError, match="other has"):
+            require_plain_steps(program)
