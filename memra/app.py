@@ -200,7 +200,10 @@ def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine
     engine = Engine(progress=pulse.note_progress)
     backends.clear()
     for model in plan.models:
-        loaded = build_model(model.name, model.plan, model.checkpoint.tensors, settings=plan.settings.engine)
+        checkpoint, settings = model.checkpoint, plan.settings.engine
+        loaded = build_model(
+            model.name, model.plan, checkpoint.tensors, settings=settings, identity=checkpoint.identity
+        )
         backends.append(loaded.executor.backend)
         engine.add_model(loaded)
         log.info("%s is loaded on %s", model.name, loaded.executor.backend)

@@ -32,6 +32,8 @@ def test_the_command_line_wins_over_the_environment_over_the_file_over_the_defau
         ({"MEMRA_DRAIN_S": "nan"}, "MEMRA_DRAIN_S: nan must be at least 0"),
         ({"MEMRA_HOST_LOOP": "curio"}, "MEMRA_HOST_LOOP: 'curio' must be one of trio, asyncio"),
         ({"MEMRA_DEVICE": "tpu"}, "MEMRA_DEVICE: 'tpu' must be auto, cpu, cuda or cuda:N"),
+        ({"MEMRA_REPACK_CACHE_MB": "0"}, "MEMRA_REPACK_CACHE_MB: 0 must be at least 1"),
+        ({"MEMRA_REPACK_CACHE_MB": "1G"}, "MEMRA_REPACK_CACHE_MB: '1G' is not a whole number"),
         ({"MEMRA_ALLOW_OPEN_BIND": "maybe"}, "MEMRA_ALLOW_OPEN_BIND: 'maybe' is not 0 or 1"),
     ],
 )
@@ -69,6 +71,14 @@ def test_models_and_plugins_keep_the_users_own_names(tmp_path: Path):
     read = read_settings({}, environ={}, file=file)
     assert read.models.table == {"a/b": "/m.gguf"}
     assert read.plugins.table == {"x": {"y": 1}}
+
+
+def test_a_folder_may_begin_with_a_tilde(tmp_path: Path):
+    file = tmp_path / "memra.toml"
+    file.write_text('[engine]\nrepack_cache = "~/tiles"\n')
+    read = read_settings({}, environ={}, file=file)
+    assert read.engine.repack_cache == Path.home() / "tiles"
+    assert Settings().engine.repack_cache is None
 
 
 def test_a_misspelt_variable_is_noticed():

@@ -217,6 +217,7 @@ class Plan:
         self._pool = pool
         self._handle: int | None = checked(self._lib.memra_plan_new(pool.handle, variant.encode(), max_rows))
         self._kept: list[NDArray[np.uint8]] = []
+        self._num_tile_bytes = 0
         self._step = _StepArguments()
         self._shapes: list[tuple[int, int]] = []
         self._output_width = 0
@@ -230,8 +231,8 @@ class Plan:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of weights, activations and pages."""
-        return int(self._lib.memra_plan_bytes(self._plan))
+        """Bytes of weights, activations and pages; tiles that lie in a mapped file are among them."""
+        return int(self._lib.memra_plan_bytes(self._plan)) + self._num_tile_bytes
 
     def weight(self, stored: NDArray[np.uint8], *, quant_type: str, rows: int, columns: int) -> int:
         """Repack a stored matrix into its tiled layout, losslessly; returns its id.
@@ -247,6 +248,27 @@ class Plan:
         )
         self._shapes.append((rows, columns))
         return checked(index)
+
+    def tiles(self, tiles: NDArray[np.uint8], *, quant_type: str, rows: int, columns: int) -> int:
+        """Take a matrix that `repacking.repack` wrote, as it is and where it is; returns its id.
+
+        Args:
+            tiles: at a multiple of 64 bytes, with `repacking.TAIL_BYTES` of readable memory behind; kept by the plan.
+            quant_type: of the stored matrix that it was made from.
+            rows: of that matrix.
+            columns: of that matrix.
+
+        Raises:
+            NativeError: no layout for the type, or the tiles have another size or a wrong place.
+        """
+        if quant_type not in GGML_TYPES:
+            raise NativeError(f"type {quant_type} has no tiled layout")
+        number = GGML_TYPES[quant_type]
+        index = checked(self._lib.memra_plan_tiles(self._plan, number, _address(tiles), tiles.nbytes, rows, columns))
+        self._kept.append(tiles)
+        self._num_tile_bytes += tiles.nbytes
+        self._shapes.append((rows, columns))
+        return index
 
     def check(self, stored: NDArray[np.uint8], *, quant_type: str, rows: int, columns: int) -> None:
         """Refuse what `weight` refuses and keep nothing: for an embedding table, whose rows are read as stored.

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from memra.engine.cpu_plan import PlanBuilder, cache_layers
 from memra.engine.executor import RowBatch, WeightTensors
+from memra.engine.matrix_tiles import load_tiles
+from memra.engine.repack_cache import RepackCache
 from memra.errors import ConfigurationError
 from memra.layers.program import Program
 
@@ -42,8 +44,9 @@ class CpuExecutor:
         num_pages: int,
         num_states: int = 0,
         variant: str | None = None,
+        cache: RepackCache | None = None,
     ) -> None:
-        """Load and repack all weights; takes as long as reading the file.
+        """Load and repack all weights; takes as long as reading the file, or no time where `cache` has them.
 
         Args:
             program: what to run.
@@ -52,6 +55,7 @@ class CpuExecutor:
             num_pages: size of the cache in pages of 64 tokens; keys and values are kept as f16.
             num_states: recurrent states, for a program that has any.
             variant: an entry of `memra_kernels.native.usable_variants()`; None takes the best.
+            cache: where the repacked weights of this model are kept, or None to keep them in memory alone.
 
         Raises:
             ConfigurationError: a setting that the kernels do not have, or the native library is missing.
@@ -68,7 +72,8 @@ class CpuExecutor:
             self._pool = ThreadPool(num_threads)
             self._plan = Plan(self._pool, variant=self.variant, max_rows=_MAX_ROWS)
             self._plan.cache(num_pages=num_pages, layers=cache_layers(program))
-            PlanBuilder(self._plan, program, tensors).build()
+            tiles = None if cache is None else load_tiles(cache, self._pool, program, tensors)
+            PlanBuilder(self._plan, program, tensors, tiles=tiles).build()
         except (NativeError, NativeUnavailableError) as error:
             self.close()
             raise ConfigurationError(f"The CPU engine cannot start: {error}.") from error
@@ -103,7 +108,7 @@ class CpuExecutor:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of weights, activations and pages."""
+        """Bytes of weights, activations and pages; weights may lie in a mapped file that other processes share."""
         return self._open_plan().num_bytes
 
     def run(self, batch: RowBatch) -> NDArray[np.float32]:

@@ -6,8 +6,7 @@ keys and values, quantising for the matrices that follow). Called once per model
 to know sequences, pages in use and threads.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +16,6 @@ from memra_kernels.native import (
     MAX_HEAD_DIM,
     MAX_PARTS,
     LinearPart,
-    NativeError,
     Plan,
     RowOp,
 )
@@ -25,6 +23,8 @@ from numpy.typing import NDArray
 
 from memra.engine.cpu_row_operators import LANES, SIMPLE_OPERATORS, angles_row_op, rope_row_op, simple_row_op
 from memra.engine.executor import WeightTensor, WeightTensors
+from memra.engine.matrix_tiles import find_tensor, naming, stored_bytes, stored_type
+from memra.engine.repack_file import Tiles
 from memra.errors import CorruptFileError, UnsupportedModelError
 from memra.layers.dataflow import inputs_of, output_of
 from memra.layers.operators import (
@@ -57,8 +57,16 @@ class _Readers:
 class PlanBuilder:
     """Adds one program's steps to a plan; use once."""
 
-    def __init__(self, plan: Plan, program: Program, tensors: WeightTensors) -> None:
-        """Keep what is read while building; nothing is loaded yet."""
+    def __init__(self, plan: Plan, program: Program, tensors: WeightTensors, *, tiles: Tiles | None = None) -> None:
+        """Keep what is read while building; nothing is loaded yet.
+
+        Args:
+            plan: what the steps are added to.
+            program: what it will compute.
+            tensors: weights by name.
+            tiles: all matrices as `matrix_tiles.load_tiles` gives them, or None to repack them here.
+        """
+        self._tiles = tiles
         self._plan = plan
         self._program = program
         self._tensors = tensors
@@ -177,9 +185,10 @@ class PlanBuilder:
 
     def _add_embed(self, index: int, operator: Embed) -> None:
         tensor = self._tensor(operator.weight)
-        with _naming(tensor):
-            stored, quant_type = _stored(tensor)
-            if not self._is_matrix(operator.weight):  # else it is checked where the matrix is repacked
+        quant_type = stored_type(tensor)
+        with naming(tensor):
+            stored = stored_bytes(tensor)
+            if self._tiles is None and not self._is_matrix(operator.weight):  # else it is checked with the matrices
                 rows, columns = tensor.shape
                 self._plan.check(stored, quant_type=quant_type, rows=rows, columns=columns)
         tensor.release()
@@ -310,16 +319,11 @@ class PlanBuilder:
         return self._floats[name] if self._is_float(weight) else self._quants[name]
 
     def _tensor(self, name: str) -> WeightTensor:
-        tensor = self._tensors.get(name)
-        if tensor is None:
-            raise CorruptFileError(f"The model file has no tensor {name}.")
-        if tuple(tensor.shape) != tuple(self._program.weights[name]):
-            raise CorruptFileError(f"Tensor {name} has shape {tensor.shape}, not {self._program.weights[name]}.")
-        return tensor
+        return find_tensor(self._program, self._tensors, name)
 
     def _vector(self, name: str) -> NDArray[np.float32]:
         tensor = self._tensor(name)
-        with _naming(tensor):
+        with naming(tensor):
             values = np.ascontiguousarray(tensor.dequantise(), np.float32).reshape(-1)
             if not np.isfinite(values).all():
                 raise ValueError("a NaN or infinite value")
@@ -334,13 +338,18 @@ class PlanBuilder:
 
     def _weight(self, name: str) -> int:
         if name not in self._weights:
-            tensor = self._tensor(name)
-            rows, columns = tensor.shape
-            with _naming(tensor):
-                stored, quant_type = _stored(tensor)
-                self._weights[name] = self._plan.weight(stored, quant_type=quant_type, rows=rows, columns=columns)
-            tensor.release()
+            self._weights[name] = self._add_weight(name)
         return self._weights[name]
+
+    def _add_weight(self, name: str) -> int:
+        tensor = self._tensor(name)
+        quant_type, (rows, columns) = stored_type(tensor), tensor.shape
+        if self._tiles is not None and name in self._tiles:
+            return self._plan.tiles(self._tiles[name], quant_type=quant_type, rows=rows, columns=columns)
+        with naming(tensor):
+            weight = self._plan.weight(stored_bytes(tensor), quant_type=quant_type, rows=rows, columns=columns)
+        tensor.release()
+        return weight
 
     def _part(self, linear: Linear, out: int, *, add: bool = False) -> LinearPart:
         bias = None if linear.bias is None else self._vector(linear.bias)
@@ -357,22 +366,6 @@ def _angle_key(operator: Rope) -> tuple[object, ...]:
         operator.frequencies,
         operator.magnitude,
     )
-
-
-@contextmanager
-def _naming(tensor: WeightTensor) -> Iterator[None]:
-    """Whatever refuses the data says which tensor it was."""
-    try:
-        yield
-    except (NativeError, ValueError) as error:
-        raise CorruptFileError(f"Tensor {tensor.name} ({tensor.quant_type}) cannot be loaded: {error}.") from error
-
-
-def _stored(tensor: WeightTensor) -> tuple[NDArray[np.uint8], str]:
-    """The bytes and type that the kernels read; types without a tiled layout go through float32."""
-    if tensor.quant_type in GGML_TYPES:
-        return tensor.data, tensor.quant_type
-    return np.ascontiguousarray(tensor.dequantise(), np.float32).reshape(-1).view(np.uint8), "F32"
 
 
 def cache_layers(program: Program) -> Sequence[tuple[int, int]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from memra.engine.executor import Executor, WeightTensors
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
 from memra.engine.loaded_model import STATES_PER_SEQUENCE, LoadedModel
+from memra.engine.repack_cache import RepackCache
 from memra.engine.sampler import Sampler, TokenSampler
 from memra.errors import ConfigurationError, UnsupportedModelError
 from memra.layers.program import Program
@@ -58,8 +59,17 @@ def plan_model(program: Program, choice: ExecutorChoice, *, kv_memory_mb: int) -
     return ModelPlan(program, choice, num_pages, min(program.context_tokens, num_pages * PAGE_TOKENS))
 
 
-def build_model(name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, settings: EngineSettings) -> LoadedModel:
+def build_model(
+    name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, settings: EngineSettings, identity: str | None = None
+) -> LoadedModel:
     """Load a model's weights onto its device; takes seconds to minutes.
+
+    Args:
+        name: under which it is served.
+        plan: how it will run.
+        tensors: weights by name.
+        settings: of the engine.
+        identity: tells the files of this model from all others; None keeps its repacked weights in no cache.
 
     Raises:
         ConfigurationError: the device or the memory cannot be used.
@@ -69,7 +79,7 @@ def build_model(name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, set
     is_native = plan.choice.kind is ExecutorKind.CPU
     num_states = settings.max_rows * STATES_PER_SEQUENCE if plan.program.state_layers else 0
     executor = (
-        _build_on_cpu(plan, tensors, num_states=num_states)
+        _build_on_cpu(plan, tensors, num_states=num_states, cache=_find_cache(settings, identity))
         if is_native
         else _build_on_torch(plan, tensors, settings, num_states=num_states)
     )
@@ -83,7 +93,14 @@ def build_model(name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, set
     )
 
 
-def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors, *, num_states: int) -> Executor:
+def _find_cache(settings: EngineSettings, identity: str | None) -> RepackCache | None:
+    if settings.repack_cache is None or identity is None:
+        return None
+    limit_bytes = settings.repack_cache_mb * _MIB
+    return RepackCache(folder=settings.repack_cache, limit_bytes=limit_bytes, identity=identity)
+
+
+def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors, *, num_states: int, cache: RepackCache | None) -> Executor:
     from memra.engine.cpu_executor import CpuExecutor  # noqa: PLC0415  (loads the native library)
 
     try:
@@ -93,6 +110,7 @@ def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors, *, num_states: int) -
             num_threads=plan.choice.num_threads,
             num_pages=plan.num_pages,
             num_states=num_states,
+            cache=cache,
         )
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{error.message} Set MEMRA_EXECUTOR=torch to run it on torch, slowly.") from error

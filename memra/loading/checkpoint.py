@@ -102,9 +102,10 @@ class Checkpoint:
         metadata: GGUF keys (`llama.block_count`) to str, bool, int, float, or a tuple of one of these.
         size_bytes: of all files that make up the model.
         is_directory: True for a safetensors directory.
+        identity: a word that differs when a file was changed or replaced, or holds its tensors elsewhere.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (everything that a reader finds)
         self,
         path: Path,
         *,
@@ -112,6 +113,7 @@ class Checkpoint:
         read_vocabulary: Callable[[], Vocabulary],
         tensors: Mapping[str, StoredTensor],
         size_bytes: int,
+        identity: str,
     ) -> None:
         """Take over what a reader found; `metadata` names the architecture.
 
@@ -123,6 +125,7 @@ class Checkpoint:
         self.metadata: Mapping[str, object] = MappingProxyType(dict(metadata))
         self._read_vocabulary = read_vocabulary
         self.size_bytes = size_bytes
+        self.identity = identity
         self.is_directory = path.is_dir()
         self._tensors = dict(tensors)
 

@@ -16,6 +16,7 @@ from memra.errors import CorruptFileError, SourceError
 from memra.loading.checkpoint import Checkpoint, StoredTensor
 from memra.loading.gguf_header import read_header
 from memra.loading.gguf_vocabulary import read_vocabulary
+from memra.loading.identity import file_stamp, identity_of
 
 __all__ = ["open_gguf", "read_vocabulary"]
 
@@ -34,7 +35,7 @@ def open_gguf(path: Path) -> Checkpoint:
     metadata = first.metadata
     _check_identity(path, metadata)
     tensors = dict(first.tensors)
-    size_bytes = first.size_bytes
+    size_bytes, stamps = first.size_bytes, [first.stamp]
     for shard_path in _further_shards(path, metadata):
         shard = _map_file(shard_path)
         if repeated := tensors.keys() & shard.tensors.keys():
@@ -43,6 +44,7 @@ def open_gguf(path: Path) -> Checkpoint:
             )
         tensors.update(shard.tensors)
         size_bytes += shard.size_bytes
+        stamps.append(shard.stamp)
     expected = metadata.get("split.tensors.count", len(tensors))
     if expected != len(tensors):
         raise CorruptFileError(f"{path}: promises {expected} tensors, its shards hold {len(tensors)}: fetch all again")
@@ -52,6 +54,7 @@ def open_gguf(path: Path) -> Checkpoint:
         read_vocabulary=partial(read_vocabulary, metadata, path=path),
         tensors=tensors,
         size_bytes=size_bytes,
+        identity=identity_of(stamps, tensors),
     )
 
 
@@ -60,6 +63,7 @@ class _MappedFile:
     metadata: dict[str, object]
     tensors: dict[str, StoredTensor]
     size_bytes: int
+    stamp: str
 
 
 def _map_file(path: Path) -> _MappedFile:
@@ -69,6 +73,7 @@ def _map_file(path: Path) -> _MappedFile:
             if size == 0:
                 raise CorruptFileError(f"{path}: is empty: fetch it again")
             buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            stamp = file_stamp(file.fileno())
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
     header = read_header(buffer, path)
@@ -84,7 +89,7 @@ def _map_file(path: Path) -> _MappedFile:
         )
         for entry in header.tensors
     }
-    return _MappedFile(header.metadata, tensors, size)
+    return _MappedFile(header.metadata, tensors, size, stamp)
 
 
 def _check_identity(path: Path, metadata: dict[str, object]) -> None:

@@ -12,7 +12,8 @@ from memra.loading.checkpoint import Checkpoint, StoredTensor
 from memra.loading.gguf_file import open_gguf
 from memra.loading.huggingface_config import Configuration, family_of, gguf_metadata, llama3_scaling
 from memra.loading.huggingface_tensors import gguf_tensors, rope_factors
-from memra.loading.safetensors_file import map_safetensors
+from memra.loading.identity import identity_of
+from memra.loading.safetensors_file import SafetensorsFile, map_safetensors
 from memra.loading.tokenizer_files import read_json, read_tokenizer
 
 
@@ -30,7 +31,7 @@ def open_directory(path: Path) -> Checkpoint:
     config = Configuration(read_json(config_path), config_path)
     family = family_of(config)
     metadata = gguf_metadata(config, family)
-    stored, size_bytes = _map_weights(path)
+    stored, files = _map_weights(path)
     tied = config.values.get("tie_word_embeddings", family.ties_embeddings) is True
     tensors = gguf_tensors(stored, family, tied_embeddings=tied, path=path)
     if (scaling := llama3_scaling(config)) is not None:
@@ -40,7 +41,8 @@ def open_directory(path: Path) -> Checkpoint:
         metadata=metadata,
         read_vocabulary=partial(read_tokenizer, path, config.values),
         tensors=tensors,
-        size_bytes=size_bytes,
+        size_bytes=sum(file.size_bytes for file in files),
+        identity=identity_of((file.stamp for file in files), tensors),
     )
 
 
@@ -54,7 +56,7 @@ def _only_gguf(path: Path) -> Path:
     raise SourceError(f"{path}: holds several GGUF files: name one of {names}")
 
 
-def _map_weights(path: Path) -> tuple[dict[str, StoredTensor], int]:
+def _map_weights(path: Path) -> tuple[dict[str, StoredTensor], list[SafetensorsFile]]:
     index_path = path / "model.safetensors.index.json"
     if index_path.is_file():
         return _map_shards(path, index_path)
@@ -64,10 +66,10 @@ def _map_weights(path: Path) -> tuple[dict[str, StoredTensor], int]:
             f"{path}: holds neither model.safetensors nor model.safetensors.index.json: fetch the weights"
         )
     single = map_safetensors(weights_path)
-    return single.tensors, single.size_bytes
+    return single.tensors, [single]
 
 
-def _map_shards(path: Path, index_path: Path) -> tuple[dict[str, StoredTensor], int]:
+def _map_shards(path: Path, index_path: Path) -> tuple[dict[str, StoredTensor], list[SafetensorsFile]]:
     places = read_json(index_path).get("weight_map")
     if not isinstance(places, dict) or not all(_is_plain_name(name) for name in places.values()):
         raise CorruptFileError(f"{index_path}: has no 'weight_map' of file names in this directory: fetch it again")
@@ -79,7 +81,7 @@ def _map_shards(path: Path, index_path: Path) -> tuple[dict[str, StoredTensor], 
                 f"{path / shard_name}: lacks the tensor {name!r} that the index promises: fetch it again"
             )
         tensors[name] = shards[shard_name].tensors[name]
-    return tensors, sum(shard.size_bytes for shard in shards.values())
+    return tensors, list(shards.values())
 
 
 def _is_plain_name(name: object) -> bool:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from memra.errors import CorruptFileError, SourceError, UnsupportedModelError
 from memra.loading.checkpoint import StoredTensor
+from memra.loading.identity import file_stamp
 
 MAX_HEADER_BYTES: Final = 100_000_000
 """The format's own limit."""
@@ -34,10 +35,12 @@ class SafetensorsFile:
     Attributes:
         tensors: by the name in the file; the mapping lives for as long as one of them is held.
         size_bytes: of the whole file.
+        stamp: that tells the file from another one.
     """
 
     tensors: dict[str, StoredTensor]
     size_bytes: int
+    stamp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ def map_safetensors(path: Path) -> SafetensorsFile:
             if size < _LENGTH_BYTES:
                 raise _corrupt(path, f"has only {size} bytes")
             buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
+            stamp = file_stamp(file.fileno())
     except OSError as error:
         raise SourceError(f"{path}: cannot be read: {error.strerror or error}") from error
     header_bytes = int.from_bytes(buffer[:_LENGTH_BYTES], "little")
@@ -70,7 +74,7 @@ def map_safetensors(path: Path) -> SafetensorsFile:
         raise _corrupt(path, f"claims a header of {header_bytes} bytes in a file of {size}")
     data_start = _LENGTH_BYTES + header_bytes
     entries = _read_entries(buffer[_LENGTH_BYTES:data_start], path, data_bytes=size - data_start)
-    return SafetensorsFile({entry.name: _stored(entry, buffer, data_start) for entry in entries}, size)
+    return SafetensorsFile({entry.name: _stored(entry, buffer, data_start) for entry in entries}, size, stamp)
 
 
 def _corrupt(path: Path, reason: str) -> CorruptFileError:

@@ -187,6 +187,19 @@ class EngineSettings:
     kv_memory_mb: int = _setting(
         2048, "Memory for keys and values of each model, MiB.", env="MEMRA_KV_MB", parse=int, check=_at_least(1)
     )
+    repack_cache: Path | None = _setting(
+        None,
+        "Folder where the native engine keeps repacked weights, for a start without repacking; unset: nowhere.",
+        env="MEMRA_REPACK_CACHE",
+        parse=_path,
+    )
+    repack_cache_mb: int = _setting(
+        32768,
+        "Most that the repack cache may hold, MiB; files unused for the longest time go first.",
+        env="MEMRA_REPACK_CACHE_MB",
+        parse=int,
+        check=_at_least(1),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,3 +148,22 @@ def test_serving_on_the_native_engine_never_imports_torch(start: Start, smollm2_
     assert answer.status_code == 200
     assert server.stop() == 0
     assert "torch was imported" not in server.output()
+
+
+@pytest.mark.models
+@pytest.mark.skipif(find_native_obstacle() is not None, reason="the native engine is not built")
+def test_two_servers_share_one_file_of_repacked_weights(start: Start, smollm2_path: Path, tmp_path: Path):
+    environ = {"MEMRA_EXECUTOR": "cpu", "MEMRA_REPACK_CACHE": str(tmp_path / "tiles")}
+    servers = [start("-m", f"small={smollm2_path}", environ=environ) for _ in range(2)]  # as in a rolling restart
+    answers = [
+        httpx.post(f"{server.url}/v1/chat/completions", json=CHAT | {"model": "small", "max_tokens": 8}, timeout=60)
+        for server in servers
+    ]
+    texts = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
+    assert texts[0] == texts[1] != ""
+    (kept,) = (tmp_path / "tiles").iterdir()
+    for server in servers:
+        assert str(kept) in Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert server.stop() == 0
+    assert "are kept in" in servers[0].output()
+    assert "are kept in" not in servers[1].output()

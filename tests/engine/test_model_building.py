@@ -1,5 +1,7 @@
 """How a model's cache is sized, and which executor and sampler it is given."""
 
+from pathlib import Path
+
 import pytest
 
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind, find_native_obstacle
@@ -59,6 +61,25 @@ def test_a_model_on_the_native_engine_samples_natively():
     assert loaded.executor.backend.startswith("cpu-")
     assert loaded.make_sampler is NativeTokenSampler
     loaded.executor.close()
+
+
+@NATIVE
+def test_repacked_weights_are_kept_where_the_settings_say(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    model = make_qwen2()
+    plan = plan_model(program_of(model), CPU_CHOICE, kv_memory_mb=1)
+
+    def build(identity: str | None, limit_mb: int) -> None:
+        settings = EngineSettings(repack_cache=tmp_path / "cache", repack_cache_mb=limit_mb)
+        build_model(ModelName("tiny"), plan, model.tensors, settings=settings, identity=identity).executor.close()
+
+    build(None, 1)
+    assert not (tmp_path / "cache").exists()
+    for _ in range(2):
+        build("model", 1)
+        assert len(list((tmp_path / "cache").iterdir())) == 1
+    build("another model", 1)
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+    assert not caplog.records
 
 
 @NATIVE

@@ -114,7 +114,7 @@ static constexpr size_t record_bytes(Layout layout) {
   return (size_t)header_bytes(layout) + (size_t)record_blocks(layout) * block_bytes(layout);
 }
 
-// One matrix in tiles. `data` points into an arena that outlives it.
+// One matrix in tiles. `data` points into memory that outlives it: an arena or a mapped file.
 struct Weight {
   Layout layout;
   int32_t rows, cols, tiles, records;

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "../runtime/arena.h"
 #include "../runtime/pool.h"
 
 namespace memra {
@@ -129,7 +128,17 @@ void read_tile(const Weight& w, int tile, float* out) {
   }
 }
 
-Weight shape(Layout layout, int rows, int cols) {
+const StoredType& fitting_type(int ggml_type, int rows, int cols) {
+  const StoredType* type = find_stored_type(ggml_type);
+  if (!type) throw std::invalid_argument("GGML type " + std::to_string(ggml_type) + " has no layout");
+  if (rows < 1 || cols < 1 || cols % type->elements) throw std::invalid_argument("the shape does not fit the type");
+  return *type;
+}
+
+}  // namespace
+
+Weight tiled_weight(int ggml_type, int rows, int cols) {
+  const Layout layout = fitting_type(ggml_type, rows, cols).layout;
   const int elements = is_float(layout) ? 1 : record_blocks(layout) * 32;
   Weight w{layout, rows, cols, (rows + 15) / 16, (cols + elements - 1) / elements, 0, nullptr};
   const size_t bytes =
@@ -138,14 +147,15 @@ Weight shape(Layout layout, int rows, int cols) {
   return w;
 }
 
-}  // namespace
-
-Weight repack(Pool& pool, Arena& arena, const StoredType& type, const uint8_t* stored, int rows, int cols) {
-  Weight w = shape(type.layout, rows, cols);
-  w.data = arena.take(w.tile_bytes * (size_t)w.tiles);
-  const size_t row_bytes = (size_t)(cols / type.elements) * type.bytes;
+void repack(Pool& pool, int ggml_type, const uint8_t* stored, size_t bytes, const Weight& w) {
+  const StoredType& type = fitting_type(ggml_type, w.rows, w.cols);
+  const size_t row_bytes = (size_t)(w.cols / type.elements) * (size_t)type.bytes;
+  if (bytes != (size_t)w.rows * row_bytes) {
+    throw std::invalid_argument("the data does not have the size that shape and type ask for");
+  }
   std::atomic<int> bad{-1};
   pool.for_each(w.tiles, [&](int tile) {
+    memset(w.data + (size_t)tile * w.tile_bytes, 0, w.tile_bytes);  // planes are or-ed in, and rows may be missing
     const bool finite = is_float(w.layout) ? write_float_tile(w, stored, row_bytes, tile)
                                            : write_quant_tile(w, type, stored, row_bytes, tile);
     if (!finite) bad.store(tile, std::memory_order_relaxed);
@@ -154,7 +164,6 @@ Weight repack(Pool& pool, Arena& arena, const StoredType& type, const uint8_t* s
     throw std::runtime_error("a NaN or infinite scale in rows " + std::to_string(bad.load() * 16) + " to " +
                              std::to_string(bad.load() * 16 + 15));
   }
-  return w;
 }
 
 void unpack(Pool& pool, const Weight& weight, float* out) {

@@ -95,6 +95,24 @@ MEMRA_API int memra_plan_weight(Plan* plan, int ggml_type, const uint8_t* stored
   return guarded(-1, [&] { return plan->add_weight(ggml_type, stored, bytes, rows, cols); });
 }
 
+MEMRA_API int memra_plan_tiles(Plan* plan, int ggml_type, const uint8_t* tiles, size_t bytes, int rows, int cols) {
+  return guarded(-1, [&] { return plan->add_tiles(ggml_type, tiles, bytes, rows, cols); });
+}
+
+MEMRA_API int64_t memra_weight_bytes(int ggml_type, int rows, int cols) {
+  return guarded<int64_t>(-1, [&] { return (int64_t)weight_bytes(tiled_weight(ggml_type, rows, cols)); });
+}
+
+// `tiles` has room for memra_weight_bytes().
+MEMRA_API int memra_repack(Pool* pool, int ggml_type, const uint8_t* stored, size_t bytes, int rows, int cols,
+                           uint8_t* tiles) {
+  return guarded(-1, [&] {
+    Weight weight = tiled_weight(ggml_type, rows, cols);
+    weight.data = tiles;
+    return repack(*pool, ggml_type, stored, bytes, weight), 0;
+  });
+}
+
 MEMRA_API int memra_plan_unpack(Plan* plan, int weight, float* out) {
   return guarded(-1, [&] { return plan->unpack_weight(weight, out), 0; });
 }

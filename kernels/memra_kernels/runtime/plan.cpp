@@ -26,13 +26,19 @@ Plan::Plan(Pool& pool, const KernelTable& kernels, int max_rows)
 Plan::~Plan() { pool_.quiesce(); }
 
 int Plan::add_weight(int ggml_type, const uint8_t* stored, size_t bytes, int rows, int cols) {
-  const StoredType* type = find_stored_type(ggml_type);
-  if (!type) throw std::invalid_argument("GGML type " + std::to_string(ggml_type) + " has no layout");
-  if (rows < 1 || cols < 1 || cols % type->elements) throw std::invalid_argument("the shape does not fit the type");
-  if (bytes != (size_t)rows * (size_t)(cols / type->elements) * (size_t)type->bytes) {
-    throw std::invalid_argument("the data does not have the size that shape and type ask for");
-  }
-  weights_.push_back(repack(pool_, arena_, *type, stored, rows, cols));
+  Weight weight = tiled_weight(ggml_type, rows, cols);
+  weight.data = arena_.take(weight_bytes(weight));
+  repack(pool_, ggml_type, stored, bytes, weight);
+  weights_.push_back(weight);
+  return (int)weights_.size() - 1;
+}
+
+int Plan::add_tiles(int ggml_type, const uint8_t* tiles, size_t bytes, int rows, int cols) {
+  Weight weight = tiled_weight(ggml_type, rows, cols);
+  if (bytes != weight_bytes(weight)) throw std::invalid_argument("the tiles do not have the size of the matrix");
+  if ((uintptr_t)tiles % 64) throw std::invalid_argument("the tiles do not begin at a multiple of 64 bytes");
+  weight.data = const_cast<uint8_t*>(tiles);  // written by repack alone
+  weights_.push_back(weight);
   return (int)weights_.size() - 1;
 }
 

@@ -39,6 +39,8 @@ class Plan final : public Job {
   ~Plan() override;
 
   int add_weight(int ggml_type, const uint8_t* stored, size_t bytes, int rows, int cols);
+  // Tiles that the caller keeps for as long as the plan lives, with 64 KiB of readable memory behind them.
+  int add_tiles(int ggml_type, const uint8_t* tiles, size_t bytes, int rows, int cols);
   int add_buffer(int width, bool has_values, bool has_quants);
   void set_cache(int num_pages, const std::vector<CacheLayer>& shapes);
   void add_row_op(RowOp op, bool starts_step);
