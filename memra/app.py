@@ -5,6 +5,7 @@ doors opened. Whatever goes wrong before the doors are open ends in one clear li
 running.
 """
 
+import gc
 import ipaddress
 import json
 import logging
@@ -217,6 +218,8 @@ async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> N
         house.front, plan.settings.http, fingerprint=fingerprint, has_keys=plan.settings.gate.api_key is not None
     )
     shutdown = trio.Event()
+    gc.freeze()  # what is loaded now stays: collections while serving need not look at it again
+    gc.enable()
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve, app, plan.listener, settings=plan.settings.http, shutdown=shutdown))
         _greet(f"http://{address_of(plan.listener)}", plan.models[0].name, fingerprint)

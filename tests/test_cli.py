@@ -1,5 +1,6 @@
 """What the command line says before anything heavy is imported."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memra.cli import main
+from memra.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -41,3 +43,16 @@ def test_asking_for_help_imports_nothing_heavy():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", check], check=True, cwd=REPOSITORY, timeout=60)
+
+
+def test_a_start_that_fails_leaves_the_collector_on(monkeypatch: pytest.MonkeyPatch):
+    seen: list[bool] = []
+
+    def fail(settings: object) -> int:
+        seen.append(gc.isenabled())
+        raise ConfigurationError("no")
+
+    monkeypatch.setattr("memra.app.run", fail)
+    assert main(["run"]) == 1
+    assert seen == [False]
+    assert gc.isenabled()
