@@ -46,6 +46,7 @@ _QUIET = ("-Wno-uninitialized", "-Wno-maybe-uninitialized")
 _AVX2 = ("-DMEMRA_VEC_AVX2", "-mavx2", "-mfma", "-mf16c")
 _AVX512 = ("-DMEMRA_VEC_AVX512", *_AVX2[1:], "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
 _X86_VARIANTS: dict[str, tuple[str, ...]] = {
+    "avx512amx": (*_AVX512, "-DMEMRA_AMX", "-mamx-tile", "-mamx-int8"),
     "avx512vnni": _AVX512,
     "avxvnni": (*_AVX2, "-mavxvnni"),
     "avx2": _AVX2,

@@ -8,7 +8,7 @@ namespace memra {
 struct ThreadScratch {
   void* row_pointers;  // one per row of the largest step
   float* outputs;      // [rows][2][32]: outputs of the many-row kernel, twice for gate and up
-  void* unpacked;      // weights of the many-row kernel
+  void* unpacked;      // weights of the many-row kernels
   float* scores;       // attention: [queries][split_tokens]
   float* partials;     // attention: see attention/cpu/attention.h
 };
@@ -17,6 +17,9 @@ struct KernelTable {
   const char* name;
   size_t unpacked_bytes;
   int many_rows_from;  // rows from which the many-row kernel is the faster one
+  // Around a thread's part of a step: registers that other code of the process may want between steps.
+  void (*begin)();
+  void (*end)();
   void (*linear)(const LinearOp&, const Step&, int item, bool many, ThreadScratch&);
   void (*gated)(const GatedOp&, const Step&, int item, bool many, ThreadScratch&);
   void (*head)(const HeadOp&, const Step&, int item, bool many, ThreadScratch&);
@@ -34,5 +37,6 @@ MEMRA_DECLARE_VARIANT(scalar)
 MEMRA_DECLARE_VARIANT(avx2)
 MEMRA_DECLARE_VARIANT(avxvnni)
 MEMRA_DECLARE_VARIANT(avx512vnni)
+MEMRA_DECLARE_VARIANT(avx512amx)
 
 }  // namespace memra

@@ -9,6 +9,18 @@ constexpr int inline_rows = 2;  // batches up to this size run row steps on the 
 // Places in JobCounts: rows, outputs, then works and merges of each attention shape.
 constexpr int count_rows = 0, count_outputs = 1, count_works = 2;
 
+// A thread's registers for its part of one step.
+class Registers {
+ public:
+  explicit Registers(const KernelTable& kernels) : end_(kernels.end) { kernels.begin(); }
+  ~Registers() { end_(); }
+  Registers(const Registers&) = delete;
+  Registers& operator=(const Registers&) = delete;
+
+ private:
+  void (*end_)();
+};
+
 int units(const Weight& w, int unit) { return (w.tiles + unit - 1) / unit; }
 
 }  // namespace
@@ -160,6 +172,7 @@ void Plan::run_rows(const PlanStep& s, int first, int count) {
 }
 
 void Plan::work(int thread, uint32_t generation, const JobCounts& counts) {
+  const Registers registers(kernels_);
   const bool tails = counts.value[count_rows] <= inline_rows;
   for (size_t i = 0; i < steps_.size(); i++) {
     const bool has_tail = tails && i + 1 < steps_.size() && steps_[i + 1].kind == StepKind::Rows;

@@ -10,13 +10,12 @@ namespace memra::MEMRA_VARIANT {
 #define MEMRA_NAME_OF(token) #token
 #define MEMRA_NAME(token) MEMRA_NAME_OF(token)
 
-// Rows from which unpacking once is worth it: measured, see the README of linear.
-constexpr int many_rows_from = 17;
-
 extern const KernelTable table;
 const KernelTable table = {MEMRA_NAME(MEMRA_VARIANT),
-                           sizeof(Unpacked),
+                           unpacked_bytes,
                            many_rows_from,
+                           begin_step,
+                           end_step,
                            linear_item,
                            gated_item,
                            head_item,

@@ -7,3 +7,15 @@
 #else
 #include "vec_scalar.h"
 #endif
+
+#if defined(MEMRA_AMX)
+#include "vec_amx.h"
+#else
+namespace memra::MEMRA_VARIANT {
+
+// What a thread does before and after its part of a step: only tiles need anything.
+static void begin_step() {}
+static void end_step() {}
+
+}  // namespace memra::MEMRA_VARIANT
+#endif

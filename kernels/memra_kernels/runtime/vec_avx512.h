@@ -78,6 +78,7 @@ static inline B b_load(const uint8_t* p) { return _mm512_loadu_si512(p); }
 static inline void b_store(uint8_t* p, B v) { _mm512_storeu_si512(p, v); }
 static inline B b_set(uint8_t v) { return _mm512_set1_epi8((char)v); }
 static inline B b_and(B a, B b) { return _mm512_and_si512(a, b); }
+static inline B b_sub(B a, B b) { return _mm512_sub_epi8(a, b); }
 // Shifts move 16-bit lanes: the caller masks what crosses a byte.
 template <int N>
 static inline B b_shr(B a) {

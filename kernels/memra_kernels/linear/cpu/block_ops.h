@@ -59,11 +59,17 @@ static MEMRA_INLINE void unpack_block(const uint8_t* q, B v[8]) {
   }
 }
 
-// Scales of one block for 16 rows. Halved layouts scale integers and leave d (and dmin) for the end.
+// Scales of one block for 16 rows: of its 32 inputs, or, for halved layouts, of the first and the second 16.
 struct BlockScales {
   F scale, min;
-  I scale_low, scale_high, min_low, min_high;
+  F scale_high, min_high;
 };
+
+template <Scale S>
+static MEMRA_INLINE F scale_bytes(const uint8_t* p) {
+  if constexpr (S == Scale::KSigned32 || S == Scale::KSigned16) return f_from_int(i_from_i8(p));
+  else return f_from_int(i_from_u8(p));
+}
 
 template <Layout L>
 static MEMRA_INLINE BlockScales load_scales(const uint8_t* header, int block) {
@@ -75,22 +81,12 @@ static MEMRA_INLINE BlockScales load_scales(const uint8_t* header, int block) {
   if constexpr (t.min == Min::Half32) s.min = f_from_half((const uint16_t*)(header + mo + block * 32));
   if constexpr (is_k(t.scale)) s.scale = f_from_half((const uint16_t*)header);
   if constexpr (is_k(t.scale) && t.min != Min::None) s.min = f_from_half((const uint16_t*)(header + 32));
-  // An f16 times a byte of at most 7 bits is exact in float32.
-  if constexpr (t.scale == Scale::KByte32) s.scale = f_mul(s.scale, f_from_int(i_from_u8(header + so + block * 16)));
-  if constexpr (t.scale == Scale::KSigned32) s.scale = f_mul(s.scale, f_from_int(i_from_i8(header + so + block * 16)));
-  if constexpr (t.min == Min::KByte32) s.min = f_mul(s.min, f_from_int(i_from_u8(header + mo + block * 16)));
-  if constexpr (t.scale == Scale::KByte16) {
-    s.scale_low = i_from_u8(header + so + block * 32);
-    s.scale_high = i_from_u8(header + so + block * 32 + 16);
-  }
-  if constexpr (t.scale == Scale::KSigned16) {
-    s.scale_low = i_from_i8(header + so + block * 32);
-    s.scale_high = i_from_i8(header + so + block * 32 + 16);
-  }
-  if constexpr (t.min == Min::KByte16) {
-    s.min_low = i_from_u8(header + mo + block * 32);
-    s.min_high = i_from_u8(header + mo + block * 32 + 16);
-  }
+  // An f16 times a byte is exact in float32.
+  const uint8_t *sb = header + so + block * (is_halved(t.scale) ? 32 : 16), *mb = header + mo + (sb - (header + so));
+  if constexpr (is_halved(t.scale)) s.scale_high = f_mul(s.scale, scale_bytes<t.scale>(sb + 16));
+  if constexpr (is_k(t.scale)) s.scale = f_mul(s.scale, scale_bytes<t.scale>(sb));
+  if constexpr (t.min == Min::KByte16) s.min_high = f_mul(s.min, f_from_int(i_from_u8(mb + 16)));
+  if constexpr (is_k(t.scale) && t.min != Min::None) s.min = f_mul(s.min, f_from_int(i_from_u8(mb)));
   return s;
 }
 
@@ -117,17 +113,16 @@ static MEMRA_INLINE F add_block(F acc, I low, I high, const BlockScales& s, cons
   constexpr LayoutTraits t = traits(L);
   const F d = f_set(x.scale);
   if constexpr (is_halved(t.scale)) {
-    const I sum = i_add(i_mul(low, s.scale_low), i_mul(high, s.scale_high));
-    acc = f_fma(f_from_int(sum), f_mul(s.scale, d), acc);
+    const F scaled = f_fma(f_from_int(high), s.scale_high, f_mul(f_from_int(low), s.scale));
+    acc = f_fma(scaled, d, acc);
   } else {
     acc = f_fma(f_from_int(low), f_mul(s.scale, d), acc);
   }
   if constexpr (t.min == Min::Half32) acc = f_fma(s.min, f_set(x.scaled_sum), acc);
   if constexpr (t.min == Min::KByte32) acc = f_fnma(s.min, f_set(x.scaled_sum), acc);
   if constexpr (t.min == Min::KByte16) {  // the sums are negated already
-    const I sum = i_add(i_mul(s.min_low, i_set(x.negated_sum - x.negated_sum_high)),
-                        i_mul(s.min_high, i_set(x.negated_sum_high)));
-    acc = f_fma(f_from_int(sum), f_mul(s.min, d), acc);
+    const F sum_low = f_set((float)(x.negated_sum - x.negated_sum_high)), sum_high = f_set((float)x.negated_sum_high);
+    acc = f_fma(f_fma(sum_high, s.min_high, f_mul(sum_low, s.min)), d, acc);
   }
   return acc;
 }

@@ -4,18 +4,39 @@
 #include "few_rows.h"
 #include "float_rows.h"
 #include "many_rows.h"
+#if defined(MEMRA_AMX)
+#include "tile_rows.h"
+#endif
 
 namespace memra::MEMRA_VARIANT {
+
+typedef void (*ManyRowsFn)(const Weight& w, int tile, int num_tiles, const uint8_t* const* x, int rows, float* out,
+                           void* scratch);
 
 struct LayoutKernels {
   const FewRowsFn* few;
   ManyRowsFn many;
 };
 
+// The choice of the many-row kernel, and from how many rows it is worth its unpacking: see README.md.
+#if defined(MEMRA_AMX)
+constexpr int many_rows_from = 8;
+constexpr size_t unpacked_bytes = sizeof(SignedUnpacked) > sizeof(Unpacked) ? sizeof(SignedUnpacked) : sizeof(Unpacked);
+
+// Halved layouts need two sums a block, and taking sums out of tiles is what costs most.
 template <Layout L>
 static constexpr LayoutKernels kernels_of() {
-  return {few_rows_kernels<L>, many_rows_tiles<L>};
+  return {few_rows_kernels<L>, is_halved(traits(L).scale) ? many_rows<L> : tile_rows<L>};
 }
+#else
+constexpr int many_rows_from = 17;
+constexpr size_t unpacked_bytes = sizeof(Unpacked);
+
+template <Layout L>
+static constexpr LayoutKernels kernels_of() {
+  return {few_rows_kernels<L>, many_rows<L>};
+}
+#endif
 
 static inline LayoutKernels layout_kernels(Layout layout) {
   switch (layout) {
@@ -66,7 +87,7 @@ static MEMRA_INLINE void for_outputs(const Weight& w, int tile, int num_tiles, c
   if (many && !is_float(w.layout)) {
     const uint8_t** x = (const uint8_t**)scratch.row_pointers;
     for (int n = 0; n < rows.count; n++) x[n] = rows.x->quant_row(rows.at(n));
-    layout_kernels(w.layout).many(w, tile, num_tiles, x, rows.count, scratch.outputs, *(Unpacked*)scratch.unpacked);
+    layout_kernels(w.layout).many(w, tile, num_tiles, x, rows.count, scratch.outputs, scratch.unpacked);
     for (int n = 0; n < rows.count; n++)
       for (int z = 0; z < num_tiles; z++) emit(n, tile + z, f_load(scratch.outputs + n * 32 + z * 16));
     return;

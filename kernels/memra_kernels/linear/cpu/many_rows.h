@@ -8,6 +8,11 @@
 
 namespace memra::MEMRA_VARIANT {
 
+struct alignas(64) Unpacked {
+  uint8_t quants[chunk_blocks][8][2][64];  // [block][vector][tile]
+  UnpackedScales scales;
+};
+
 // Vectors [first, last) of block j, two tiles, N rows.
 template <Layout L, int N>
 static MEMRA_INLINE void dot_vectors(const Unpacked& u, int j, int first, int last, const uint8_t* const* x, int k,
@@ -39,14 +44,14 @@ static void many_rows_group(const Unpacked& u, const uint8_t* const* x, int widt
       for (int n = 0; n < N; n++) high[n][0] = high[n][1] = start_sum<L>(xb[n]->negated_sum_high);
       dot_vectors<L, N>(u, j, 4, 8, x, k, high);
       for (int z = 0; z < 2; z++) {
-        const BlockScales s = reload_scales<L>(u, j, z);
+        const BlockScales s = reload_scales<L>(u.scales, j, z);
         for (int n = 0; n < N; n++) acc[n][z] = add_block<L>(acc[n][z], low[n][z], high[n][z], s, *xb[n]);
       }
     } else {
       for (int n = 0; n < N; n++) low[n][0] = low[n][1] = start_sum<L>(xb[n]->negated_sum);
       dot_vectors<L, N>(u, j, 0, 8, x, k, low);
       for (int z = 0; z < 2; z++) {
-        const BlockScales s = reload_scales<L>(u, j, z);
+        const BlockScales s = reload_scales<L>(u.scales, j, z);
         for (int n = 0; n < N; n++) acc[n][z] = add_block<L>(acc[n][z], low[n][z], low[n][z], s, *xb[n]);
       }
     }
@@ -57,22 +62,22 @@ static void many_rows_group(const Unpacked& u, const uint8_t* const* x, int widt
 
 // out[n][32] = outputs of `tile` and, when num_tiles is 2, `tile + 1` for the rows x[n].
 template <Layout L>
-static void many_rows_tiles(const Weight& w, int tile, int num_tiles, const uint8_t* const* x, int rows, float* out,
-                            Unpacked& u) {
+static void many_rows(const Weight& w, int tile, int num_tiles, const uint8_t* const* x, int rows, float* out,
+                      void* scratch) {
+  Unpacked& u = *(Unpacked*)scratch;
   // Accumulators of a group must fit the registers; the halved layouts need two sets.
   constexpr int group = is_halved(traits(L).scale) ? 4 : 6;
   const int width = padded_width(w.cols), blocks = w.records * record_blocks(L);
   for (int k0 = 0; k0 < blocks; k0 += chunk_blocks) {
     const int count = blocks - k0 < chunk_blocks ? blocks - k0 : chunk_blocks;
-    unpack_chunk<L>(w, tile, num_tiles, k0, count, u);
+    unpack_chunk<L>(w, tile, num_tiles, k0, count, u.scales, [&u](int j, int z, const B v[8]) {
+      for (int i = 0; i < 8; i++) b_store(u.quants[j][i][z], v[i]);
+    });
     int n = 0;
     for (; n + group <= rows; n += group) many_rows_group<L, group>(u, x + n, width, k0, count, out + n * 32);
     for (; n + 2 <= rows; n += 2) many_rows_group<L, 2>(u, x + n, width, k0, count, out + n * 32);
     for (; n < rows; n++) many_rows_group<L, 1>(u, x + n, width, k0, count, out + n * 32);
   }
 }
-
-typedef void (*ManyRowsFn)(const Weight& w, int tile, int num_tiles, const uint8_t* const* x, int rows, float* out,
-                           Unpacked& u);
 
 }  // namespace memra::MEMRA_VARIANT

@@ -1,4 +1,4 @@
-// Unpacked weights of two tiles: the scratch of the many-row kernels.
+// Weights of two tiles, a chunk of blocks unpacked: what the many-row kernels share of it.
 #pragma once
 #include "block_ops.h"
 
@@ -6,15 +6,35 @@ namespace memra::MEMRA_VARIANT {
 
 constexpr int chunk_blocks = 16;
 
-struct alignas(64) Unpacked {
-  uint8_t quants[chunk_blocks][8][2][64];  // [block][vector][tile]
-  float scale[chunk_blocks][2][16], min[chunk_blocks][2][16];
-  int32_t bytes[chunk_blocks][2][4][16];  // scale low, high, min low, high
+struct alignas(64) UnpackedScales {
+  float scale[chunk_blocks][2][16], min[chunk_blocks][2][16];            // [block][tile]
+  float scale_high[chunk_blocks][2][16], min_high[chunk_blocks][2][16];  // of halved layouts
 };
 
 template <Layout L>
-static void unpack_chunk(const Weight& w, int tile, int num_tiles, int k0, int count, Unpacked& u) {
+static MEMRA_INLINE void keep_scales(UnpackedScales& u, int j, int z, const BlockScales& s) {
   constexpr LayoutTraits t = traits(L);
+  f_store(u.scale[j][z], s.scale);
+  if constexpr (t.min != Min::None) f_store(u.min[j][z], s.min);
+  if constexpr (is_halved(t.scale)) f_store(u.scale_high[j][z], s.scale_high);
+  if constexpr (t.min == Min::KByte16) f_store(u.min_high[j][z], s.min_high);
+}
+
+template <Layout L>
+static MEMRA_INLINE BlockScales reload_scales(const UnpackedScales& u, int j, int z) {
+  constexpr LayoutTraits t = traits(L);
+  BlockScales s;
+  s.scale = f_load(u.scale[j][z]);
+  if constexpr (t.min != Min::None) s.min = f_load(u.min[j][z]);
+  if constexpr (is_halved(t.scale)) s.scale_high = f_load(u.scale_high[j][z]);
+  if constexpr (t.min == Min::KByte16) s.min_high = f_load(u.min_high[j][z]);
+  return s;
+}
+
+// Unpacks the blocks [k0, k0 + count) of one tile or two: scales into u, quants to keep(block, tile, vectors).
+template <Layout L, class Keep>
+static MEMRA_INLINE void unpack_chunk(const Weight& w, int tile, int num_tiles, int k0, int count, UnpackedScales& u,
+                                      Keep keep) {
   for (int z = 0; z < num_tiles; z++) {
     for (int j = 0; j < count; j++) {
       const int k = k0 + j, block = k % record_blocks(L);
@@ -24,36 +44,10 @@ static void unpack_chunk(const Weight& w, int tile, int num_tiles, int k0, int c
       for (int c = 0; c < block_bytes(L); c += 64) prefetch(q + 2048 + c);
       B v[8];
       unpack_block<L>(q, v);
-      for (int i = 0; i < 8; i++) b_store(u.quants[j][i][z], v[i]);
-      const BlockScales s = load_scales<L>(header, block);
-      f_store(u.scale[j][z], s.scale);
-      if constexpr (t.min != Min::None) f_store(u.min[j][z], s.min);
-      if constexpr (is_halved(t.scale)) {
-        i_store(u.bytes[j][z][0], s.scale_low);
-        i_store(u.bytes[j][z][1], s.scale_high);
-      }
-      if constexpr (t.min == Min::KByte16) {
-        i_store(u.bytes[j][z][2], s.min_low);
-        i_store(u.bytes[j][z][3], s.min_high);
-      }
+      keep(j, z, v);
+      keep_scales<L>(u, j, z, load_scales<L>(header, block));
     }
   }
-}
-
-template <Layout L>
-static MEMRA_INLINE BlockScales reload_scales(const Unpacked& u, int j, int z) {
-  BlockScales s;
-  s.scale = f_load(u.scale[j][z]);
-  if constexpr (traits(L).min != Min::None) s.min = f_load(u.min[j][z]);
-  if constexpr (is_halved(traits(L).scale)) {
-    s.scale_low = i_load(u.bytes[j][z][0]);
-    s.scale_high = i_load(u.bytes[j][z][1]);
-  }
-  if constexpr (traits(L).min == Min::KByte16) {
-    s.min_low = i_load(u.bytes[j][z][2]);
-    s.min_high = i_load(u.bytes[j][z][3]);
-  }
-  return s;
 }
 
 }  // namespace memra::MEMRA_VARIANT
