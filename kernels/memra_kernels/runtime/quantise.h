@@ -17,7 +17,8 @@ static inline void quantise32(uint8_t* row, int width, int block, F low, F high)
   i_store_int8(q, a);
   i_store_int8(q + 16, b);
   const int32_t sum_low = i_sum(a), sum_high = i_sum(b);
-  quant_blocks(row, width)[block] = {scale, scale * (float)(sum_low + sum_high), -(sum_low + sum_high), -sum_high};
+  const int32_t sum = sum_low + sum_high;
+  quant_blocks(row, width)[block] = {scale, scale * (float)sum, -sum, -sum_low, -sum_high};
 }
 
 // A whole row whose floats are padded with zeros to a multiple of 32.

@@ -15,8 +15,9 @@ constexpr int max_parts = 4;       // matrices that one linear step may hold sid
 struct QuantBlock {
   float scale;               // largest magnitude / 127
   float scaled_sum;          // scale * sum of the int8 values
-  int32_t negated_sum;       // minus the sum: starts an accumulator whose weights carry an offset
-  int32_t negated_sum_high;  // the same over the second half
+  int32_t negated_sum;   // minus the sum: starts an accumulator whose weights carry an offset
+  int32_t negated_low;   // the same over the first 16
+  int32_t negated_high;  // and over the second 16
 };
 
 // Activations are padded to whole superblocks, so that kernels never look at a tail.

@@ -121,7 +121,7 @@ static MEMRA_INLINE F add_block(F acc, I low, I high, const BlockScales& s, cons
   if constexpr (t.min == Min::Half32) acc = f_fma(s.min, f_set(x.scaled_sum), acc);
   if constexpr (t.min == Min::KByte32) acc = f_fnma(s.min, f_set(x.scaled_sum), acc);
   if constexpr (t.min == Min::KByte16) {  // the sums are negated already
-    const F sum_low = f_set((float)(x.negated_sum - x.negated_sum_high)), sum_high = f_set((float)x.negated_sum_high);
+    const F sum_low = f_from_int(i_set(x.negated_low)), sum_high = f_from_int(i_set(x.negated_high));
     acc = f_fma(f_fma(sum_high, s.min_high, f_mul(sum_low, s.min)), d, acc);
   }
   return acc;

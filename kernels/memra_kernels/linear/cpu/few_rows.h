@@ -21,7 +21,7 @@ static MEMRA_INLINE void few_rows_block(const uint8_t* header, int block, const 
     const int8_t* p = (const int8_t*)x[n] + k * 32;
     const QuantBlock& xb = ((const QuantBlock*)(x[n] + width))[k];
     if constexpr (is_halved(traits(L).scale)) {
-      I low = start_sum<L>(xb.negated_sum - xb.negated_sum_high), high = start_sum<L>(xb.negated_sum_high);
+      I low = start_sum<L>(xb.negated_low), high = start_sum<L>(xb.negated_high);
       for (int i = 0; i < 4; i++) {
         low = dot_vector<L>(low, v[i], p + 4 * i);
         high = dot_vector<L>(high, v[4 + i], p + 16 + 4 * i);

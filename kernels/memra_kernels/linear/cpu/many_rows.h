@@ -13,6 +13,17 @@ struct alignas(64) Unpacked {
   UnpackedScales scales;
 };
 
+template <Layout L>
+static void unpack_chunk(const Weight& w, int tile, int num_tiles, int k0, int count, Unpacked& u) {
+  for (int z = 0; z < num_tiles; z++) {
+    for (int j = 0; j < count; j++) {
+      B v[8];
+      unpack_to<L>(w, tile + z, k0 + j, u.scales, j, z, v);
+      for (int i = 0; i < 8; i++) b_store(u.quants[j][i][z], v[i]);
+    }
+  }
+}
+
 // Vectors [first, last) of block j, two tiles, N rows.
 template <Layout L, int N>
 static MEMRA_INLINE void dot_vectors(const Unpacked& u, int j, int first, int last, const uint8_t* const* x, int k,
@@ -39,9 +50,9 @@ static void many_rows_group(const Unpacked& u, const uint8_t* const* x, int widt
     for (int n = 0; n < N; n++) xb[n] = (const QuantBlock*)(x[n] + width) + k;
     I low[N][2], high[N][2];
     if constexpr (is_halved(traits(L).scale)) {
-      for (int n = 0; n < N; n++) low[n][0] = low[n][1] = start_sum<L>(xb[n]->negated_sum - xb[n]->negated_sum_high);
+      for (int n = 0; n < N; n++) low[n][0] = low[n][1] = start_sum<L>(xb[n]->negated_low);
       dot_vectors<L, N>(u, j, 0, 4, x, k, low);
-      for (int n = 0; n < N; n++) high[n][0] = high[n][1] = start_sum<L>(xb[n]->negated_sum_high);
+      for (int n = 0; n < N; n++) high[n][0] = high[n][1] = start_sum<L>(xb[n]->negated_high);
       dot_vectors<L, N>(u, j, 4, 8, x, k, high);
       for (int z = 0; z < 2; z++) {
         const BlockScales s = reload_scales<L>(u.scales, j, z);
@@ -70,9 +81,7 @@ static void many_rows(const Weight& w, int tile, int num_tiles, const uint8_t* c
   const int width = padded_width(w.cols), blocks = w.records * record_blocks(L);
   for (int k0 = 0; k0 < blocks; k0 += chunk_blocks) {
     const int count = blocks - k0 < chunk_blocks ? blocks - k0 : chunk_blocks;
-    unpack_chunk<L>(w, tile, num_tiles, k0, count, u.scales, [&u](int j, int z, const B v[8]) {
-      for (int i = 0; i < 8; i++) b_store(u.quants[j][i][z], v[i]);
-    });
+    unpack_chunk<L>(w, tile, num_tiles, k0, count, u);
     int n = 0;
     for (; n + group <= rows; n += group) many_rows_group<L, group>(u, x + n, width, k0, count, out + n * 32);
     for (; n + 2 <= rows; n += 2) many_rows_group<L, 2>(u, x + n, width, k0, count, out + n * 32);

@@ -31,23 +31,18 @@ static MEMRA_INLINE BlockScales reload_scales(const UnpackedScales& u, int j, in
   return s;
 }
 
-// Unpacks the blocks [k0, k0 + count) of one tile or two: scales into u, quants to keep(block, tile, vectors).
-template <Layout L, class Keep>
-static MEMRA_INLINE void unpack_chunk(const Weight& w, int tile, int num_tiles, int k0, int count, UnpackedScales& u,
-                                      Keep keep) {
-  for (int z = 0; z < num_tiles; z++) {
-    for (int j = 0; j < count; j++) {
-      const int k = k0 + j, block = k % record_blocks(L);
-      const uint8_t* header =
-          w.data + (size_t)(tile + z) * w.tile_bytes + (size_t)(k / record_blocks(L)) * record_bytes(L);
-      const uint8_t* q = header + header_bytes(L) + block * block_bytes(L);
-      for (int c = 0; c < block_bytes(L); c += 64) prefetch(q + 2048 + c);
-      B v[8];
-      unpack_block<L>(q, v);
-      keep(j, z, v);
-      keep_scales<L>(u, j, z, load_scales<L>(header, block));
-    }
-  }
+// Bytes ahead of the reader that are prefetched; each tile is a stream of its own.
+constexpr int unpack_prefetch_bytes = 2048;
+
+// Block k of a tile becomes block j of tile z of the scratch; the quants are returned.
+template <Layout L>
+static MEMRA_INLINE void unpack_to(const Weight& w, int tile, int k, UnpackedScales& u, int j, int z, B v[8]) {
+  const int block = k % record_blocks(L);
+  const uint8_t* header = w.data + (size_t)tile * w.tile_bytes + (size_t)(k / record_blocks(L)) * record_bytes(L);
+  const uint8_t* q = header + header_bytes(L) + block * block_bytes(L);
+  for (int c = 0; c < block_bytes(L); c += 64) prefetch(q + unpack_prefetch_bytes + c);
+  unpack_block<L>(q, v);
+  keep_scales<L>(u, j, z, load_scales<L>(header, block));
 }
 
 }  // namespace memra::MEMRA_VARIANT

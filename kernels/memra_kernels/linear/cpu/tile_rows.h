@@ -16,15 +16,22 @@ struct alignas(64) SignedUnpacked {
   UnpackedScales scales;
 };
 
+// The two tiles of a call, and which blocks of them the scratch holds or shall hold.
+struct TileChunk {
+  const Weight& w;
+  int tile, num_tiles, k0, count;
+  SignedUnpacked& u;
+};
+
 template <Layout L>
-static void unpack_signed(const Weight& w, int tile, int num_tiles, int k0, int count, SignedUnpacked& u) {
+static MEMRA_INLINE void unpack_signed(const TileChunk& c, int j, int z) {
   constexpr int shift = traits(L).offset_log2;
-  unpack_chunk<L>(w, tile, num_tiles, k0, count, u.scales, [&u](int j, int z, const B v[8]) {
-    for (int i = 0; i < 8; i++) {
-      if constexpr (shift < 0) b_store(u.quants[z][j][i], v[i]);
-      else b_store(u.quants[z][j][i], b_sub(v[i], b_set(1 << shift)));
-    }
-  });
+  B v[8];
+  unpack_to<L>(c.w, c.tile + z, c.k0 + j, c.u.scales, j, z, v);
+  for (int i = 0; i < 8; i++) {
+    if constexpr (shift < 0) b_store(c.u.quants[z][j][i], v[i]);
+    else b_store(c.u.quants[z][j][i], b_sub(v[i], b_set(1 << shift)));
+  }
 }
 
 // N equally spaced activation rows: `x` is the first.
@@ -40,28 +47,37 @@ struct SpacedRows {
   }
 };
 
-// The tiles [first, first + 16 / N) of the scratch for N rows; out is that of the first row.
+// The tiles [first, first + 16 / N) of the scratch for N rows; out is that of the first row. Unpacks the weights on the
+// way where `fresh`, two blocks ahead, so that waiting for memory and arithmetic overlap.
 template <Layout L, int N>
-static void tile_group(const SignedUnpacked& u, int first, const SpacedRows& rows, int k0, int count, float* out) {
+static void tile_group(const TileChunk& c, int first, bool fresh, const SpacedRows& rows, float* out) {
   constexpr int tiles = 16 / N;
   alignas(64) int32_t sums[2][tiles][N][16];
   F acc[tiles][N];
   for (int z = 0; z < tiles; z++)
-    for (int n = 0; n < N; n++) acc[z][n] = k0 ? f_load(out + n * 32 + (first + z) * 16) : f_zero();
-  const auto make_sums = [&](int j) {
-    tile_load_rows<N>(rows.quants(k0 + j), rows.spacing);
-    for (int z = 0; z < tiles; z++) tile_product<N>(u.quants[first + z][j][0], sums[j & 1][z]);
+    for (int n = 0; n < N; n++) acc[z][n] = c.k0 ? f_load(out + n * 32 + (first + z) * 16) : f_zero();
+  const auto unpack = [&](int j) {
+    if (!fresh || j >= c.count) return;
+    for (int z = first; z < first + tiles && z < c.num_tiles; z++) unpack_signed<L>(c, j, z);
   };
+  const auto make_sums = [&](int j) {
+    if (j >= c.count) return;
+    tile_load_rows<N>(rows.quants(c.k0 + j), rows.spacing);
+    for (int z = 0; z < tiles; z++) tile_product<N>(c.u.quants[first + z][j][0], sums[j & 1][z]);
+  };
+  unpack(0);
+  unpack(1);
   make_sums(0);
-  for (int j = 0; j < count; j++) {
-    if (j + 1 < count) make_sums(j + 1);
+  for (int j = 0; j < c.count; j++) {
+    unpack(j + 2);
+    make_sums(j + 1);
 #pragma GCC unroll 2
     for (int z = 0; z < tiles; z++) {
-      const BlockScales s = reload_scales<L>(u.scales, j, first + z);
+      const BlockScales s = reload_scales<L>(c.u.scales, j, first + z);
 #pragma GCC unroll 16
       for (int n = 0; n < N; n++) {
         const I sum = i_load(sums[j & 1][z][n]);
-        acc[z][n] = add_block<L>(acc[z][n], sum, sum, s, rows.block(n, k0 + j));
+        acc[z][n] = add_block<L>(acc[z][n], sum, sum, s, rows.block(n, c.k0 + j));
       }
     }
   }
@@ -90,23 +106,21 @@ static void tile_rest(const Weight& w, int tile, int num_tiles, const uint8_t* c
 template <Layout L>
 static void tile_rows(const Weight& w, int tile, int num_tiles, const uint8_t* const* x, int rows, float* out,
                       void* scratch) {
-  SignedUnpacked& u = *(SignedUnpacked*)scratch;
   const int width = padded_width(w.cols), blocks = w.records * record_blocks(L);
   for (int k0 = 0; k0 < blocks; k0 += chunk_blocks) {
     const int count = blocks - k0 < chunk_blocks ? blocks - k0 : chunk_blocks;
-    unpack_signed<L>(w, tile, num_tiles, k0, count, u);
+    const TileChunk chunk{w, tile, num_tiles, k0, count, *(SignedUnpacked*)scratch};
+    bool fresh = true;
     for (int n = 0, size; n < rows; n += size ? size : few_rows) {
       size = group_size(x + n, rows - n);
-      float* to = out + n * 32;
-      const int left = rows - n < few_rows ? rows - n : few_rows;
-      const SpacedRows spaced{x[n], left > 1 ? x[n + 1] - x[n] : 0, width};
-      if (size == 16) {
-        for (int z = 0; z < num_tiles; z++) tile_group<L, 16>(u, z, spaced, k0, count, to);
-      } else if (size == 8) {
-        tile_group<L, 8>(u, 0, spaced, k0, count, to);
-      } else if (k0 == 0) {
-        tile_rest<L>(w, tile, num_tiles, x + n, left, to);
+      if (!size) {
+        if (k0 == 0) tile_rest<L>(w, tile, num_tiles, x + n, rows - n < few_rows ? rows - n : few_rows, out + n * 32);
+        continue;
       }
+      const SpacedRows spaced{x[n], x[n + 1] - x[n], width};
+      for (int z = 0; z < num_tiles && size == 16; z++) tile_group<L, 16>(chunk, z, fresh, spaced, out + n * 32);
+      if (size == 8) tile_group<L, 8>(chunk, 0, fresh, spaced, out + n * 32);
+      fresh = false;
     }
   }
 }
