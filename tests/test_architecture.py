@@ -47,7 +47,7 @@ LIBRARIES: dict[str, set[str]] = {
     "msgspec": {"http"},
     "opentelemetry": {"telemetry", "actors.base"},
     "pluggy": {"plugins"},
-    "gguf": {"loading"},
+    "gguf": {"loading", "memra_kernels"},
     "safetensors": {"loading"},
     "huggingface_hub": {"loading"},
 }

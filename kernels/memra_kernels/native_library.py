@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from memra_kernels import build_native
+from memra_kernels.quant_layouts.codebooks import grid_levels
 
 MAX_PARTS = 4
 """Matrices of one linear step: `max_parts` of `runtime/types.h`."""
@@ -70,6 +71,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "memra_error": (ctypes.c_char_p, ()),
     "memra_source_digest": (ctypes.c_char_p, ()),
     "memra_variants": (ctypes.c_char_p, ()),
+    "memra_grids": (_INT, (_HANDLE, ctypes.c_size_t)),
     "memra_pool_new": (_HANDLE, (_INT, _INT)),
     "memra_pool_free": (None, (_HANDLE,)),
     "memra_plan_new": (_HANDLE, (_HANDLE, ctypes.c_char_p, _INT)),
@@ -116,6 +118,9 @@ def library(path: Path = build_native.LIBRARY) -> ctypes.CDLL:
         function.restype, function.argtypes = result, arguments
     if lib.memra_source_digest().decode() != build_native.source_digest():
         raise NativeUnavailableError(f"the native CPU engine was built from other sources: {remedy}")
+    levels = grid_levels()
+    if lib.memra_grids(levels.ctypes.data, levels.nbytes) < 0:
+        raise NativeUnavailableError(f"the package gguf does not fit: {lib.memra_error().decode()}")
     return lib
 
 

@@ -24,6 +24,12 @@ enum class Layout : int32_t {
   IQ4_NL,
   IQ4_XS,
   MXFP4,
+  NVFP4,
+  Grid32,  // IQ1_S, IQ2_XXS
+  Grid16,  // IQ1_M, IQ2_XS, IQ2_S
+  IQ3_XXS,
+  IQ3_S,
+  Ternary,  // TQ1_0, TQ2_0, Q1_0
   F16,
   BF16,
   F32
@@ -32,6 +38,7 @@ enum class Layout : int32_t {
 enum class Scale {
   Half32,     // header: f16 s[SB][16]; one scale per block
   Bfloat32,   // header: bf16 s[SB][16]; exact for powers of two
+  Half16,     // header: f16 s[SB][2][16]; one scale per half block
   KByte32,    // header: f16 d[16], f16 dmin[16], u8 scale[SB][16]; scale = d * byte
   KSigned32,  // as KByte32 with signed bytes
   KByte16,    // header: f16 d[16], f16 dmin[16], u8 scale[SB][2][16]; one byte per half block
@@ -52,12 +59,19 @@ struct LayoutTraits {
   Scale scale;
   Min min;
   const uint8_t* table;  // 16 bytes that a nibble looks up, or null
+  int scale_log2 = 0;    // K types: every scale is also multiplied by 2**scale_log2
 };
 
 // Values of ggml's non-linear four-bit types, plus the offset that makes them unsigned
 // (ggml-common.h: kvalues_iq4nl + 128, kvalues_mxfp4 + 16).
 inline constexpr uint8_t iq4_table[16] = {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241};
 inline constexpr uint8_t mxfp4_table[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14, 13, 12, 10, 8, 4};
+// Values of the grids of ggml-common.h. IQ2: 8, 25, 43 and their negatives, plus 64; IQ1 in eighths: -8, 0 and 8, each
+// plus 1 and minus 1, plus 64; both are one table because their layouts differ in nothing else.
+inline constexpr uint8_t grid_table[16] = {72, 89, 107, 56, 39, 21, 57, 55, 65, 63, 73, 71, 64, 64, 64, 64};
+// 4, 12 to 52 and 62, then their negatives, plus 64; odd numbers to 15, then their negatives, plus 16.
+inline constexpr uint8_t iq3_xxs_table[16] = {68, 76, 84, 92, 100, 108, 116, 126, 60, 52, 44, 36, 28, 20, 12, 2};
+inline constexpr uint8_t iq3_s_table[16] = {17, 19, 21, 23, 25, 27, 29, 31, 15, 13, 11, 9, 7, 5, 3, 1};
 
 static constexpr LayoutTraits traits(Layout layout) {
   switch (layout) {
@@ -74,6 +88,12 @@ static constexpr LayoutTraits traits(Layout layout) {
     case Layout::IQ4_NL: return {4, 7, Scale::Half32, Min::None, iq4_table};
     case Layout::IQ4_XS: return {4, 7, Scale::KSigned32, Min::None, iq4_table};
     case Layout::MXFP4: return {4, 4, Scale::Bfloat32, Min::None, mxfp4_table};
+    case Layout::NVFP4: return {4, 4, Scale::Half16, Min::None, mxfp4_table};
+    case Layout::Grid32: return {4, 6, Scale::KByte32, Min::None, grid_table, -3};
+    case Layout::Grid16: return {4, 6, Scale::KByte16, Min::None, grid_table, -3};
+    case Layout::IQ3_XXS: return {4, 6, Scale::KByte32, Min::None, iq3_xxs_table, -2};
+    case Layout::IQ3_S: return {4, 4, Scale::KByte32, Min::None, iq3_s_table};
+    case Layout::Ternary: return {2, 0, Scale::Half32, Min::None, nullptr};
     case Layout::F16: return {16, -1, Scale::None, Min::None, nullptr};
     case Layout::BF16: return {16, -1, Scale::None, Min::None, nullptr};
     case Layout::F32: return {32, -1, Scale::None, Min::None, nullptr};
@@ -82,19 +102,23 @@ static constexpr LayoutTraits traits(Layout layout) {
 }
 
 static constexpr bool is_float(Layout layout) { return traits(layout).scale == Scale::None; }
-static constexpr bool is_halved(Scale scale) { return scale == Scale::KByte16 || scale == Scale::KSigned16; }
+static constexpr bool is_halved(Scale scale) {
+  return scale == Scale::KByte16 || scale == Scale::KSigned16 || scale == Scale::Half16;
+}
 static constexpr bool is_k(Scale scale) {
-  return scale != Scale::Half32 && scale != Scale::Bfloat32 && scale != Scale::None;
+  return scale == Scale::KByte32 || scale == Scale::KSigned32 || scale == Scale::KByte16 || scale == Scale::KSigned16;
 }
 
 // Blocks of 32 in a record: 8 for the 256-element types, 2 for those whose scales are 16-bit (a 64-byte header line).
 static constexpr int record_blocks(Layout layout) { return is_k(traits(layout).scale) ? 8 : is_float(layout) ? 1 : 2; }
 
+static constexpr float scale_factor(Layout layout) { return 1.0f / (float)(1 << -traits(layout).scale_log2); }
+
 static constexpr int scale_offset(Layout layout) { return is_k(traits(layout).scale) ? 64 : 0; }
 
 static constexpr int min_offset(Layout layout) {
   const Scale scale = traits(layout).scale;
-  return scale_offset(layout) + (is_k(scale) ? (is_halved(scale) ? 256 : 128) : 64);
+  return scale_offset(layout) + (is_k(scale) ? 128 : 64) * (is_halved(scale) ? 2 : 1);
 }
 
 static constexpr int header_bytes(Layout layout) {

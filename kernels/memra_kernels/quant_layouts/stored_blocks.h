@@ -2,20 +2,12 @@
 //
 // The block formats are those of ggml-common.h and ggml-quants.c (dequantize_row_*). GGML type numbers: ggml.h.
 #pragma once
-#include <cstdint>
-#include <cstring>
-
 #include "../runtime/half.h"
+#include "codebook_blocks.h"
 #include "layouts.h"
+#include "ternary_blocks.h"
 
 namespace memra {
-
-// Up to 256 consecutive weights of one row, in the terms of their tiled layout.
-struct Codes {
-  uint8_t q[256];                        // unsigned quants, or table indices
-  uint16_t scale[8], min[8];             // 16-bit scales and minimums per 32; for K types the superblock's in [0]
-  uint8_t scale_byte[16], min_byte[16];  // per half block; per block in the even entries
-};
 
 struct StoredType {
   int ggml_type, elements, bytes;
@@ -23,12 +15,20 @@ struct StoredType {
 };
 
 inline constexpr StoredType stored_types[] = {
-    {2, 32, 18, Layout::Q4_0},    {3, 32, 20, Layout::Q4_1},    {6, 32, 22, Layout::Q5_0},
-    {7, 32, 24, Layout::Q5_1},    {8, 32, 34, Layout::Q8_0},    {10, 256, 84, Layout::Q2_K},
-    {11, 256, 110, Layout::Q3_K}, {12, 256, 144, Layout::Q4_K}, {13, 256, 176, Layout::Q5_K},
-    {14, 256, 210, Layout::Q6_K}, {20, 32, 18, Layout::IQ4_NL}, {23, 256, 136, Layout::IQ4_XS},
-    {39, 32, 17, Layout::MXFP4},  {1, 1, 2, Layout::F16},       {30, 1, 2, Layout::BF16},
-    {0, 1, 4, Layout::F32},
+    {2, 32, 18, Layout::Q4_0},          {3, 32, 20, Layout::Q4_1},
+    {6, 32, 22, Layout::Q5_0},          {7, 32, 24, Layout::Q5_1},
+    {8, 32, 34, Layout::Q8_0},          {10, 256, 84, Layout::Q2_K},
+    {11, 256, 110, Layout::Q3_K},       {12, 256, 144, Layout::Q4_K},
+    {13, 256, 176, Layout::Q5_K},       {14, 256, 210, Layout::Q6_K},
+    {20, 32, 18, Layout::IQ4_NL},       {23, 256, 136, Layout::IQ4_XS},
+    {39, 32, 17, Layout::MXFP4},        {1, 1, 2, Layout::F16},
+    {30, 1, 2, Layout::BF16},           {0, 1, 4, Layout::F32},
+    {iq2_xxs, 256, 66, Layout::Grid32}, {iq2_xs, 256, 74, Layout::Grid16},
+    {iq2_s, 256, 82, Layout::Grid16},   {iq3_xxs, 256, 98, Layout::IQ3_XXS},
+    {iq3_s, 256, 110, Layout::IQ3_S},   {iq1_s, 256, 50, Layout::Grid32},
+    {iq1_m, 256, 56, Layout::Grid16},   {tq1_0, 256, 54, Layout::Ternary},
+    {tq2_0, 256, 66, Layout::Ternary},  {q1_0, 128, 18, Layout::Ternary},
+    {40, 64, 36, Layout::NVFP4},
 };
 
 static inline const StoredType* find_stored_type(int ggml_type) {
@@ -38,12 +38,6 @@ static inline const StoredType* find_stored_type(int ggml_type) {
 }
 
 namespace stored {
-
-static inline uint16_t u16(const uint8_t* p) {
-  uint16_t v;
-  memcpy(&v, p, 2);
-  return v;
-}
 
 static inline float float_value(Layout layout, const uint8_t* p) {
   if (layout == Layout::F16) return half_to_float(u16(p));
@@ -131,15 +125,48 @@ static inline void decode_iq4_xs(const uint8_t* p, Codes& c) {
 // The e8m0 scale halved, as ggml does (its table holds doubled values): 2 ** (e - 128), exact in bfloat16.
 static inline uint16_t mxfp4_scale(uint8_t e) { return e < 2 ? (uint16_t)(0x20 << e) : (uint16_t)((e - 1) << 7); }
 
-// One block of a 32-element type; `b` is its place among the codes.
-static inline void decode32(Layout layout, const uint8_t* p, Codes& c, int b) {
-  uint8_t* q = c.q + 32 * b;
-  if (layout == Layout::MXFP4) {
-    c.scale[b] = mxfp4_scale(p[0]);
-    return nibbles32(p + 1, q);
+static inline void decode_mxfp4(const uint8_t* p, Codes& c, int b) {
+  nibbles32(p + 1, c.q + 32 * b);
+  // Quantisers give a block of zeros the smallest scale, whose products are subnormal, which is slow. Zero is the same.
+  bool is_zero = true;
+  for (int j = 1; j < 17; j++) is_zero = is_zero && !(p[j] & 0x77);
+  c.scale[b] = is_zero ? 0 : mxfp4_scale(p[0]);
+}
+
+// An unsigned e4m3 scale halved, as ggml does (its table holds doubled values), in float16, where it is exact:
+// exponents 7 to 22 of float16 are those of -8 to 7. Zero is also what ggml makes of the code for NaN.
+static inline uint16_t nvfp4_scale(uint8_t e4m3) {
+  const int exponent = e4m3 >> 3 & 15, fraction = e4m3 & 7;
+  if (e4m3 == 0x7f) return 0;
+  if (exponent) return (uint16_t)((exponent + 7) << 10 | fraction << 7);
+  return float_to_half((float)fraction * 0x1p-10f);
+}
+
+// Half of a block of 64: two times 16 weights, the low nibbles of eight bytes before the high ones.
+static inline void decode_nvfp4(const uint8_t* p, int half, Codes& c, int b) {
+  for (int s = 0; s < 2; s++) {
+    const uint8_t* codes = p + 4 + 16 * half + 8 * s;
+    c.scale[2 * b + s] = nvfp4_scale(p[2 * half + s]);
+    for (int j = 0; j < 16; j++) c.q[32 * b + 16 * s + j] = j < 8 ? codes[j] & 15 : codes[j - 8] >> 4;
   }
+}
+
+static inline void decode_ternary(const StoredType& type, const uint8_t* p, int part, Codes& c, int b) {
+  uint8_t* q = c.q + 32 * b;
+  c.scale[b] = u16(type.ggml_type == q1_0 ? p : p + type.bytes - 2);
+  if (type.ggml_type == q1_0) decode_q1_0(p + 2, part, q);
+  else if (type.ggml_type == tq1_0) decode_tq1_0(p, part, q);
+  else decode_tq2_0(p, part, q);
+}
+
+// 32 weights: block `part` of a stored block; `b` is their place among the codes.
+static inline void decode32(const StoredType& type, const uint8_t* p, int part, Codes& c, int b) {
+  uint8_t* q = c.q + 32 * b;
+  if (type.layout == Layout::MXFP4) return decode_mxfp4(p, c, b);
+  if (type.layout == Layout::NVFP4) return decode_nvfp4(p, part, c, b);
+  if (type.layout == Layout::Ternary) return decode_ternary(type, p, part, c, b);
   c.scale[b] = u16(p);
-  switch (layout) {
+  switch (type.layout) {
     case Layout::Q4_1: c.min[b] = u16(p + 2); return nibbles32(p + 4, q);
     case Layout::Q5_0: nibbles32(p + 6, q); return fifth_bits32(p + 2, q);
     case Layout::Q5_1:
@@ -154,14 +181,15 @@ static inline void decode32(Layout layout, const uint8_t* p, Codes& c, int b) {
   }
 }
 
-static inline void decode256(Layout layout, const uint8_t* p, Codes& c) {
-  switch (layout) {
+static inline void decode256(const StoredType& type, const uint8_t* p, Codes& c) {
+  switch (type.layout) {
     case Layout::Q4_K: return decode_q4_k(p, c, false);
     case Layout::Q5_K: return decode_q4_k(p, c, true);
     case Layout::Q6_K: return decode_q6_k(p, c);
     case Layout::Q2_K: return decode_q2_k(p, c);
     case Layout::Q3_K: return decode_q3_k(p, c);
-    default: return decode_iq4_xs(p, c);
+    case Layout::IQ4_XS: return decode_iq4_xs(p, c);
+    default: return decode_codebook(type.ggml_type, p, c);
   }
 }
 
@@ -171,15 +199,16 @@ static inline void decode256(Layout layout, const uint8_t* p, Codes& c) {
 static inline void decode_record(const StoredType& type, const uint8_t* row, int cols, int r, Codes& c) {
   memset(&c, 0, sizeof c);
   const int first = r * record_blocks(type.layout) * 32;
-  if (type.elements == 256) return stored::decode256(type.layout, row + (size_t)(first / 256) * type.bytes, c);
+  if (record_blocks(type.layout) == 8) return stored::decode256(type, row + (size_t)(first / 256) * type.bytes, c);
   for (int b = 0; b < record_blocks(type.layout) && first + b * 32 < cols; b++) {
-    stored::decode32(type.layout, row + (size_t)(first / 32 + b) * type.bytes, c, b);
+    const int at = first + b * 32;
+    stored::decode32(type, row + (size_t)(at / type.elements) * type.bytes, at % type.elements / 32, c, b);
   }
 }
 
 // Whether every scale of the record is a finite number.
 static inline bool scales_are_finite(Layout layout, const Codes& c) {
-  const int n = record_blocks(layout) == 8 ? 1 : record_blocks(layout);
+  const int n = record_blocks(layout) == 8 ? 1 : record_blocks(layout);  // NVFP4 can say nothing else
   for (int b = 0; b < n; b++) {
     if (layout == Layout::MXFP4 ? (c.scale[b] & 0x7f80) == 0x7f80 : !half_is_finite(c.scale[b])) return false;
     if (!half_is_finite(c.min[b])) return false;
@@ -192,11 +221,11 @@ static inline float code_value(Layout layout, const Codes& c, int i) {
   const LayoutTraits t = traits(layout);
   const int block = i / 32, entry = is_halved(t.scale) ? i / 16 : 2 * block;
   float q = (float)((t.table ? t.table[c.q[i]] : c.q[i]) - (t.offset_log2 < 0 ? 0 : 1 << t.offset_log2));
-  float scale = t.scale == Scale::Bfloat32 ? bits_to_float((uint32_t)c.scale[block] << 16)
-                                           : half_to_float(c.scale[is_k(t.scale) ? 0 : block]);
+  const uint16_t bits = c.scale[is_k(t.scale) ? 0 : t.scale == Scale::Half16 ? entry : block];
+  float scale = t.scale == Scale::Bfloat32 ? bits_to_float((uint32_t)bits << 16) : half_to_float(bits);
   if (t.scale == Scale::KByte32 || t.scale == Scale::KByte16) scale *= (float)c.scale_byte[entry];
   if (t.scale == Scale::KSigned32 || t.scale == Scale::KSigned16) scale *= (float)(int8_t)c.scale_byte[entry];
-  q *= scale;
+  q *= scale * scale_factor(layout);
   if (t.min == Min::Half32) return q + half_to_float(c.min[block]);
   if (t.min != Min::None) return q - half_to_float(c.min[0]) * (float)c.min_byte[entry];
   return q;

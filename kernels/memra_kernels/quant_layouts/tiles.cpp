@@ -41,6 +41,10 @@ uint8_t read_quant(int bits, const uint8_t* in, int i, int e) {
 template <class Visit>
 void visit_scales(Layout layout, uint8_t* header, int r, Codes& c, Visit visit) {
   const LayoutTraits t = traits(layout);
+  if (t.scale == Scale::Half16) {
+    for (int j = 0; j < 2 * record_blocks(layout); j++) visit(header + j * 32 + r * 2, 2, &c.scale[j]);
+    return;
+  }
   if (!is_k(t.scale)) {
     for (int b = 0; b < record_blocks(layout); b++) {
       visit(header + b * 32 + r * 2, 2, &c.scale[b]);

@@ -75,6 +75,14 @@ MEMRA_API const char* memra_variants() {
   return names.c_str();
 }
 
+MEMRA_API int memra_grids(const uint8_t* levels, size_t bytes) {
+  return guarded(-1, [&] {
+    if (bytes != sizeof grids) throw std::invalid_argument("the grids do not have the size of IQ1, IQ2 and IQ3 types");
+    memcpy(&grids, levels, bytes);
+    return 0;
+  });
+}
+
 MEMRA_API Pool* memra_pool_new(int threads, int spin_us) {
   return guarded<Pool*>(nullptr, [&] { return new Pool(threads, spin_us); });
 }

@@ -1,5 +1,7 @@
 """A small qwen2 model of random quantised blocks, as a file would hold it; what threads and memory are tested with."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from memra.engine.executor import RowBatch
@@ -40,16 +42,16 @@ def stored_matrix(name: str, quant_type: str, rows: int, columns: int) -> Stored
     return StoredTensor(name, (rows, columns), quant_type, raw.reshape(-1))
 
 
-def make_tensors() -> dict[str, StoredTensor]:
-    """All tensors by name; embedding and head are two matrices."""
+def make_tensors(matrix: Callable[[str, str, int, int], StoredTensor] = stored_matrix) -> dict[str, StoredTensor]:
+    """All tensors by name; embedding and head are two matrices. `matrix` makes one as `stored_matrix` does."""
     tensors = [
-        stored_matrix("token_embd.weight", "Q8_0", VOCAB_SIZE, WIDTH),
-        stored_matrix("output.weight", "Q6_K", VOCAB_SIZE, WIDTH),
+        matrix("token_embd.weight", "Q8_0", VOCAB_SIZE, WIDTH),
+        matrix("output.weight", "Q6_K", VOCAB_SIZE, WIDTH),
         _vector("output_norm.weight", np.ones(WIDTH)),
     ]
     for layer in range(_LAYERS):
         for name, (rows, columns, quant_type) in _MATRICES.items():
-            tensors.append(stored_matrix(f"blk.{layer}.{name}.weight", quant_type, rows, columns))
+            tensors.append(matrix(f"blk.{layer}.{name}.weight", quant_type, rows, columns))
         tensors += [_vector(f"blk.{layer}.{name}_norm.weight", np.ones(WIDTH)) for name in ("attn", "ffn")]
         widths = {"q": WIDTH, "k": KV_WIDTH, "v": KV_WIDTH}
         tensors += [_vector(f"blk.{layer}.attn_{name}.bias", np.linspace(-1, 1, n)) for name, n in widths.items()]

@@ -1,5 +1,7 @@
-"""Random stored blocks of every GGML type that the native engine lays out in tiles."""
+"""Random stored blocks of every GGML type that the native engine lays out in tiles, and what they say."""
 
+import gguf
+import gguf.quants
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,12 +19,24 @@ _HALF_OFFSETS = {
     "Q6_K": (208,),
     "IQ4_NL": (0,),
     "IQ4_XS": (0,),
+    "IQ1_S": (0,),
+    "IQ2_XXS": (0,),
+    "IQ2_XS": (0,),
+    "IQ2_S": (0,),
+    "IQ3_XXS": (0,),
+    "IQ3_S": (0,),
+    "TQ1_0": (52,),
+    "TQ2_0": (64,),
+    "Q1_0": (0,),
     "F16": (0,),
 }
 # Elements and bytes of a stored block.
 _BLOCKS = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "MXFP4": (32, 17), "Q4_0": (32, 18), "Q4_1": (32, 20)}
 _BLOCKS |= {"Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "IQ4_NL": (32, 18), "Q2_K": (256, 84)}
 _BLOCKS |= {"Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210), "IQ4_XS": (256, 136)}
+_BLOCKS |= {"IQ1_S": (256, 50), "IQ1_M": (256, 56), "IQ2_XXS": (256, 66), "IQ2_XS": (256, 74), "IQ2_S": (256, 82)}
+_BLOCKS |= {"IQ3_XXS": (256, 98), "IQ3_S": (256, 110), "TQ1_0": (256, 54), "TQ2_0": (256, 66)}
+_BLOCKS |= {"NVFP4": (64, 36), "Q1_0": (128, 18)}
 
 
 def block_shape(quant_type: str) -> tuple[int, int]:
@@ -40,12 +54,36 @@ def random_stored(quant_type: str, rows: int, columns: int, *, seed: int = 0, sc
         return (floats.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
     raw = rng.integers(0, 256, (rows, columns // elements, size), dtype=np.uint8)
     for offset in _HALF_OFFSETS.get(quant_type, ()):
-        values = (rng.standard_normal(raw.shape[:2]) * scale).astype(np.float16)
-        if scale == 1.0:
-            edge = rng.integers(0, 10, raw.shape[:2])
-            for case, value in enumerate((0.0, 5.96e-8, 65504.0, -65504.0)):
-                values[edge == case] = np.float16(value)
-        raw[:, :, offset : offset + 2] = values.view(np.uint8).reshape(*values.shape, 2)
+        raw[:, :, offset : offset + 2] = _halves(rng, raw.shape[:2], scale).view(np.uint8).reshape(*raw.shape[:2], 2)
+    if quant_type == "IQ1_M":  # a float16 in the upper nibbles of four words
+        bits = _halves(rng, raw.shape[:2], scale).view(np.uint16)
+        for word in range(4):
+            high = raw[:, :, 49 + 2 * word]
+            high[:] = high & 15 | (bits >> (4 * word) & 15).astype(np.uint8) << 4
     if quant_type == "MXFP4":
         raw[:, :, 0] = np.minimum(raw[:, :, 0], 254) if scale == 1.0 else 120 + raw[:, :, 0] % 8
+        raw[:, ::3, 1:] &= 0x88  # zeros, and negative ones
+    if quant_type == "NVFP4" and scale != 1.0:
+        raw[:, :, :4] %= 24  # up to a sixteenth
     return raw.reshape(rows, -1)
+
+
+def _halves(rng: np.random.Generator, shape: tuple[int, int], scale: float) -> NDArray[np.float16]:
+    values = (rng.standard_normal(shape) * scale).astype(np.float16)
+    if scale == 1.0:
+        edge = rng.integers(0, 10, shape)
+        for case, value in enumerate((0.0, 5.96e-8, 65504.0, -65504.0)):
+            values[edge == case] = np.float16(value)
+    return values
+
+
+def dequantised(stored: NDArray[np.uint8], quant_type: str) -> NDArray[np.float32]:
+    """Rows as the `gguf` package reads them; for Q1_0, which it cannot, plus or minus a block's float16."""
+    if quant_type == "Q1_0":
+        blocks = stored.reshape(-1, 18)
+        signs = np.unpackbits(blocks[:, 2:], axis=1, bitorder="little").astype(np.float32) * 2 - 1
+        values = blocks[:, :2].copy().view(np.float16).astype(np.float32) * signs
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[quant_type])
+    return np.asarray(values, np.float32).reshape(len(stored), -1)

@@ -79,11 +79,16 @@ static MEMRA_INLINE BlockScales load_scales(const uint8_t* header, int block) {
   if constexpr (t.scale == Scale::Half32) s.scale = f_from_half((const uint16_t*)(header + block * 32));
   if constexpr (t.scale == Scale::Bfloat32) s.scale = f_from_bfloat((const uint16_t*)(header + block * 32));
   if constexpr (t.min == Min::Half32) s.min = f_from_half((const uint16_t*)(header + mo + block * 32));
+  if constexpr (t.scale == Scale::Half16) {
+    s.scale = f_from_half((const uint16_t*)(header + block * 64));
+    s.scale_high = f_from_half((const uint16_t*)(header + block * 64 + 32));
+  }
   if constexpr (is_k(t.scale)) s.scale = f_from_half((const uint16_t*)header);
+  if constexpr (t.scale_log2 != 0) s.scale = f_mul(s.scale, f_set(scale_factor(L)));
   if constexpr (is_k(t.scale) && t.min != Min::None) s.min = f_from_half((const uint16_t*)(header + 32));
   // An f16 times a byte is exact in float32.
   const uint8_t *sb = header + so + block * (is_halved(t.scale) ? 32 : 16), *mb = header + mo + (sb - (header + so));
-  if constexpr (is_halved(t.scale)) s.scale_high = f_mul(s.scale, scale_bytes<t.scale>(sb + 16));
+  if constexpr (is_k(t.scale) && is_halved(t.scale)) s.scale_high = f_mul(s.scale, scale_bytes<t.scale>(sb + 16));
   if constexpr (is_k(t.scale)) s.scale = f_mul(s.scale, scale_bytes<t.scale>(sb));
   if constexpr (t.min == Min::KByte16) s.min_high = f_mul(s.min, f_from_int(i_from_u8(mb + 16)));
   if constexpr (is_k(t.scale) && t.min != Min::None) s.min = f_mul(s.min, f_from_int(i_from_u8(mb)));

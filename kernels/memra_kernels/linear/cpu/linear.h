@@ -52,6 +52,12 @@ static inline LayoutKernels layout_kernels(Layout layout) {
     case Layout::Q3_K: return kernels_of<Layout::Q3_K>();
     case Layout::IQ4_NL: return kernels_of<Layout::IQ4_NL>();
     case Layout::IQ4_XS: return kernels_of<Layout::IQ4_XS>();
+    case Layout::NVFP4: return kernels_of<Layout::NVFP4>();
+    case Layout::Grid32: return kernels_of<Layout::Grid32>();
+    case Layout::Grid16: return kernels_of<Layout::Grid16>();
+    case Layout::IQ3_XXS: return kernels_of<Layout::IQ3_XXS>();
+    case Layout::IQ3_S: return kernels_of<Layout::IQ3_S>();
+    case Layout::Ternary: return kernels_of<Layout::Ternary>();
     default: return kernels_of<Layout::MXFP4>();
   }
 }

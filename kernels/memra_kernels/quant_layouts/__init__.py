@@ -1,0 +1,1 @@
+"""Tiled weight layouts of the native engine; see README.md."""
