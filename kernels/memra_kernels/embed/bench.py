@@ -7,9 +7,9 @@ lies in the cache: the figure is that of dequantising, to which a model's first 
 from collections.abc import Callable
 from functools import partial
 
+import gguf
 import numpy as np
 
-from memra_kernels.linear.bench import BLOCK_BYTES
 from memra_kernels.native import GGML_TYPES, Plan, RowOp, ThreadPool
 from memra_kernels.step_timer import BATCHES, print_table, row_operation_us
 
@@ -19,7 +19,7 @@ WIDTH = 1024
 
 def add_lookup(plan: Plan, _: int, *, quant_type: str) -> Callable[[], None]:
     """Return what looks a row of this type up once."""
-    elements, num_bytes = BLOCK_BYTES[quant_type]
+    elements, num_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant_type]]
     # As a scale of any type this byte makes a normal number: subnormal ones are slow.
     stored = np.full(WIDTH // elements * num_bytes, 0x3C, np.uint8)
     operation = RowOp(

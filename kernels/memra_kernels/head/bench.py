@@ -7,9 +7,9 @@ are rows that want logits: with one, the time is that of reading the matrix from
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import gguf
 import numpy as np
 
-from memra_kernels.linear.bench import BLOCK_BYTES
 from memra_kernels.native import FLOAT_TYPES, Plan, RowOp, ThreadPool, usable_variants
 from memra_kernels.step_timer import fastest_us, lookup, make_batch, print_table
 
@@ -26,7 +26,7 @@ NUM_CALLS = 8
 def make_plan(pool: ThreadPool, quant_type: str) -> Plan:
     """Return a plan whose logits are a soft-capped head of one row."""
     plan = Plan(pool, variant=usable_variants()[0], max_rows=max(BATCHES))
-    elements, num_bytes = BLOCK_BYTES[quant_type]
+    elements, num_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant_type]]
     # As a scale of any type this byte makes a normal number: subnormal ones are slow.
     stored = np.full(VOCABULARY * COLUMNS // elements * num_bytes, 0x3C, np.uint8)
     weight = plan.weight(stored, quant_type=quant_type, rows=VOCABULARY, columns=COLUMNS)

@@ -7,6 +7,7 @@ included. The fastest of many calls, so that other processes count little.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+import gguf
 import numpy as np
 
 from memra_kernels.native import FLOAT_TYPES, GGML_TYPES, Plan, RowOp, ThreadPool, usable_variants
@@ -14,17 +15,13 @@ from memra_kernels.step_timer import BATCHES, fastest_us, lookup, make_batch, pr
 
 ROWS, COLUMNS = 4864, 1024
 """About the largest matrices of Qwen 2.5 0.5B, with superblocks of 256 filled."""
-BLOCK_BYTES = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "MXFP4": (32, 17), "Q4_0": (32, 18), "Q4_1": (32, 20)}
-BLOCK_BYTES |= {"Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "IQ4_NL": (32, 18), "Q2_K": (256, 84)}
-BLOCK_BYTES |= {"Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210), "IQ4_XS": (256, 136)}
-"""Elements and bytes of a stored block (ggml-common.h)."""
 
 
 def make_plan(pool: ThreadPool, variant: str, quant_type: str) -> Plan:
     """Return a plan whose logits are one matrix times an embedding."""
     plan = Plan(pool, variant=variant, max_rows=max(BATCHES))
-    elements, num_bytes = BLOCK_BYTES[quant_type]
-    # As a scale of any type this byte makes a normal number: subnormal ones are slow, as zeros are in MXFP4.
+    elements, num_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant_type]]
+    # As a scale of any type this byte makes a normal number: subnormal ones are slow.
     stored = np.full(ROWS * COLUMNS // elements * num_bytes, 0x3C, np.uint8)
     weight = plan.weight(stored, quant_type=quant_type, rows=ROWS, columns=COLUMNS)
     plan.cache(num_pages=1, layers=[(1, 16)])

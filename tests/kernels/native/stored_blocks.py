@@ -30,23 +30,18 @@ _HALF_OFFSETS = {
     "Q1_0": (0,),
     "F16": (0,),
 }
-# Elements and bytes of a stored block.
-_BLOCKS = {"F32": (1, 4), "F16": (1, 2), "BF16": (1, 2), "MXFP4": (32, 17), "Q4_0": (32, 18), "Q4_1": (32, 20)}
-_BLOCKS |= {"Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "IQ4_NL": (32, 18), "Q2_K": (256, 84)}
-_BLOCKS |= {"Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210), "IQ4_XS": (256, 136)}
-_BLOCKS |= {"IQ1_S": (256, 50), "IQ1_M": (256, 56), "IQ2_XXS": (256, 66), "IQ2_XS": (256, 74), "IQ2_S": (256, 82)}
-_BLOCKS |= {"IQ3_XXS": (256, 98), "IQ3_S": (256, 110), "TQ1_0": (256, 54), "TQ2_0": (256, 66)}
-_BLOCKS |= {"NVFP4": (64, 36), "Q1_0": (128, 18)}
 
 
 def block_shape(quant_type: str) -> tuple[int, int]:
-    return _BLOCKS[quant_type]
+    """Elements and bytes of a stored block."""
+    elements, num_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant_type]]
+    return elements, num_bytes
 
 
 def random_stored(quant_type: str, rows: int, columns: int, *, seed: int = 0, scale: float = 1.0) -> NDArray[np.uint8]:
     """Random stored blocks `[rows, bytes]` whose scales are finite; a tenth each are zero, smallest and largest."""
     rng = np.random.default_rng(seed)
-    elements, size = _BLOCKS[quant_type]
+    elements, size = block_shape(quant_type)
     if quant_type == "F32":
         return rng.standard_normal((rows, columns)).astype(np.float32).view(np.uint8)
     if quant_type == "BF16":
