@@ -29,10 +29,12 @@ __all__ = [
     "ACTIVATIONS",
     "FLOAT_TYPES",
     "GGML_TYPES",
+    "KV_TYPES",
     "MAX_HEAD_DIM",
     "MAX_PARTS",
     "PAGE_TOKENS",
     "Batch",
+    "CacheLayer",
     "LinearPart",
     "NativeError",
     "NativeUnavailableError",
@@ -83,6 +85,8 @@ FLOAT_TYPES = frozenset({"F32", "F16", "BF16"})
 
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2, "sigmoid": 3, "tanh": 4, "swiglu_clamped": 5}
 """Functions by name: `Gate` of `runtime/types.h`."""
+KV_TYPES = {"f16": 0, "q8_0": 1}
+"""How keys and values are kept, by name: `KvType` of `runtime/types.h`."""
 _ROW_KINDS = {"embed": 0, "norm": 1, "add": 2, "quantise": 3, "angles": 4, "rope": 5, "store": 6, "gate": 7}
 _ROW_KINDS |= {"position_embed": 8, "layer_norm": 9, "slice": 10, "activate": 11, "add_vector": 12, "scale": 13}
 _ROW_KINDS |= {"scale_rows": 14}
@@ -144,6 +148,15 @@ class LinearPart:
     out: int
     bias: NDArray[np.float32] | None = None
     add: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLayer:
+    """What one attention layer keeps of a token: keys of `head_dim` and values of `value_dim` for each kv head."""
+
+    num_kv_heads: int
+    head_dim: int
+    value_dim: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,15 +316,19 @@ class Plan:
         """An activation `[max_rows, width]` in float32, in int8, or both; returns its id."""
         return checked(self._lib.memra_plan_buffer(self._plan, width, values, quants))
 
-    def cache(self, *, num_pages: int, layers: Sequence[tuple[int, int]]) -> None:
-        """Make the key-value pages; `layers` are pairs of kv heads and head_dim.
+    def cache(self, *, num_pages: int, layers: Sequence[CacheLayer], kv_type: str = "f16") -> None:
+        """Make the key-value pages, kept as one of `KV_TYPES`.
 
         Raises:
-            NativeError: a head_dim that is no multiple of 16 or above 512, or no memory.
+            NativeError: a head_dim or value_dim that is no multiple of 16 or above 512, an unknown type, or no memory.
         """
-        heads = np.array([layer[0] for layer in layers], np.int32)
-        dims = np.array([layer[1] for layer in layers], np.int32)
-        checked(self._lib.memra_plan_cache(self._plan, num_pages, len(layers), _address(heads), _address(dims)))
+        if kv_type not in KV_TYPES:
+            raise NativeError(f"keys and values are kept as {' or '.join(KV_TYPES)}, not as {kv_type}")
+        heads = np.array([layer.num_kv_heads for layer in layers], np.int32)
+        dims = np.array([layer.head_dim for layer in layers], np.int32)
+        value_dims = np.array([layer.value_dim for layer in layers], np.int32)
+        addresses = (_address(array) for array in (heads, dims, value_dims))
+        checked(self._lib.memra_plan_cache(self._plan, num_pages, len(layers), *addresses, KV_TYPES[kv_type]))
 
     def row(self, op: RowOp) -> None:
         """Add a row-local operation."""
@@ -364,11 +381,34 @@ class Plan:
         checked(self._lib.memra_plan_gated(self._plan, x, gate, up, out, ACTIVATIONS[activation]))
 
     def attention(  # noqa: PLR0913 - the attributes of the operator
-        self, q: int, *, out: int, layer: int, num_heads: int, scale: float, window: int = 0, softcap: float = 0.0
+        self,
+        q: int,
+        *,
+        out: int,
+        layer: int,
+        num_heads: int,
+        scale: float,
+        window: int = 0,
+        softcap: float = 0.0,
+        sinks: NDArray[np.float32] | None = None,
     ) -> None:
-        """Add causal attention over the pages; window 0 sees everything, softcap 0 is off."""
+        """Add causal attention over the pages; window 0 sees everything, softcap 0 is off, `sinks` are `[num_heads]`.
+
+        Raises:
+            NativeError: sizes that contradict each other.
+        """
+        if sinks is not None and sinks.shape != (num_heads,):
+            raise NativeError(f"{num_heads} heads need as many sinks, not an array of shape {sinks.shape}")
+        kept = None if sinks is None else np.ascontiguousarray(sinks, np.float32)
         spec = AttentionSpec(
-            q=q, out=out, layer=layer, num_heads=num_heads, window=window, scale=scale, softcap=softcap
+            q=q,
+            out=out,
+            layer=layer,
+            num_heads=num_heads,
+            window=window,
+            scale=scale,
+            softcap=softcap,
+            sinks=_address(kept),
         )
         checked(self._lib.memra_plan_attention(self._plan, ctypes.byref(spec)))
 
@@ -418,7 +458,9 @@ class Plan:
         return self._logits[:num_outputs, : self._output_width]
 
     def page(self, index: int) -> bytes:
-        """A copy of one page: per layer, per kv head, keys `[4][dim][16]` then values `[64][dim]`, float16.
+        """A copy of one page: per layer, per kv head, keys `[4][dim][16]` then values `[64][dim]`.
+
+        Elements are float16, or int8 with float16 scales; `attention/cpu/cache.h` says where those lie.
 
         Raises:
             NativeError: no such page.

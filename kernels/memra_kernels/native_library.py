@@ -52,6 +52,7 @@ class AttentionSpec(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("q", "out", "layer", "num_heads", "window")),
         *((name, ctypes.c_float) for name in ("scale", "softcap")),
+        ("sinks", ctypes.c_void_p),
     )
 
 
@@ -82,7 +83,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "memra_repack": (_INT, (_HANDLE, _INT, _HANDLE, ctypes.c_size_t, _INT, _INT, _HANDLE)),
     "memra_plan_unpack": (_INT, (_HANDLE, _INT, _HANDLE)),
     "memra_plan_buffer": (_INT, (_HANDLE, _INT, _INT, _INT)),
-    "memra_plan_cache": (_INT, (_HANDLE, _INT, _INT, _HANDLE, _HANDLE)),
+    "memra_plan_cache": (_INT, (_HANDLE, _INT, _INT, _HANDLE, _HANDLE, _HANDLE, _INT)),
     "memra_plan_row": (_INT, (_HANDLE, _HANDLE)),
     "memra_plan_linear": (_INT, (_HANDLE, _HANDLE)),
     "memra_plan_gated": (_INT, (_HANDLE, _INT, _INT, _INT, _INT, _INT)),

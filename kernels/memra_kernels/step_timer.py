@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from memra_kernels.native import Batch, Plan, RowOp, ThreadPool, usable_variants
+from memra_kernels.native import Batch, CacheLayer, Plan, RowOp, ThreadPool, usable_variants
 
 BATCHES = (1, 8, 64)
 """Rows of a step: decoding, a few sequences at once, a part of a prompt."""
@@ -65,7 +65,7 @@ def lookup(plan: Plan, width: int, *, quants: bool = False) -> int:
 
 def close(plan: Plan, width: int) -> None:
     """Add what every plan has and no batch of `make_batch` asks for: a page and a head."""
-    plan.cache(num_pages=1, layers=[(1, 16)])
+    plan.cache(num_pages=1, layers=[CacheLayer(1, 16, 16)])
     weight = plan.weight(np.zeros(4 * width, np.uint8), quant_type="F32", rows=1, columns=width)
     plan.head(lookup(plan, width), weight=weight)
 

@@ -141,7 +141,6 @@ def _server_options(settings: Settings, config: Path | None) -> ServerOptions:
 
 def _describe(model: ServedModel) -> BenchModel:
     program, choice = model.plan.program, model.plan.choice
-    elements = sum(layer.values_per_token for layer in program.kv_layers)
     return BenchModel(
         name=model.name,
         path=model.checkpoint.path,
@@ -149,7 +148,7 @@ def _describe(model: ServedModel) -> BenchModel:
         vocab_size=program.vocab_size,
         description=model.describe().partition(": ")[2],
         file_bytes=model.checkpoint.size_bytes,
-        cache_bytes_per_token=elements * choice.kv_element_bytes,
+        cache_bytes_per_token=choice.cache_bytes_per_token(program),
         page_tokens=PAGE_TOKENS,
     )
 

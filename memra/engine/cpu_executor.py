@@ -43,6 +43,7 @@ class CpuExecutor:
         num_threads: int,
         num_pages: int,
         num_states: int = 0,
+        kv_type: str = "f16",
         variant: str | None = None,
         cache: RepackCache | None = None,
     ) -> None:
@@ -52,8 +53,9 @@ class CpuExecutor:
             program: what to run.
             tensors: weights by name; the embedding table's bytes are read in place, so the file stays mapped.
             num_threads: threads of a step, the caller among them.
-            num_pages: size of the cache in pages of 64 tokens; keys and values are kept as f16.
+            num_pages: size of the cache in pages of 64 tokens.
             num_states: recurrent states, for a program that has any.
+            kv_type: how keys and values are kept, `f16` or `q8_0`.
             variant: an entry of `memra_kernels.native.usable_variants()`; None takes the best.
             cache: where the repacked weights of this model are kept, or None to keep them in memory alone.
 
@@ -65,13 +67,14 @@ class CpuExecutor:
         self._program = program
         self._num_pages = num_pages
         self._num_states = num_states
+        self._kv_type = kv_type
         self._pool: ThreadPool | None = None
         self._plan: Plan | None = None
         try:
             self.variant = variant or usable_variants()[0]
             self._pool = ThreadPool(num_threads)
             self._plan = Plan(self._pool, variant=self.variant, max_rows=_MAX_ROWS)
-            self._plan.cache(num_pages=num_pages, layers=cache_layers(program))
+            self._plan.cache(num_pages=num_pages, layers=cache_layers(program), kv_type=kv_type)
             tiles = None if cache is None else load_tiles(cache, self._pool, program, tensors)
             PlanBuilder(self._plan, program, tensors, tiles=tiles).build()
         except (NativeError, NativeUnavailableError) as error:
@@ -83,8 +86,8 @@ class CpuExecutor:
 
     @property
     def backend(self) -> str:
-        """`cpu-` and the instruction set."""
-        return f"cpu-{self.variant}"
+        """`cpu-` and the instruction set; then `-q8_0kv` where keys and values are not f16, for that changes bits."""
+        return f"cpu-{self.variant}" if self._kv_type == "f16" else f"cpu-{self.variant}-{self._kv_type}kv"
 
     @property
     def vocab_size(self) -> int:

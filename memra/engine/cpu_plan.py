@@ -15,6 +15,7 @@ from memra_kernels.native import (
     GGML_TYPES,
     MAX_HEAD_DIM,
     MAX_PARTS,
+    CacheLayer,
     LinearPart,
     Plan,
     RowOp,
@@ -251,7 +252,7 @@ class PlanBuilder:
         k, v = self._floats[operator.k or ""], self._floats[operator.v or ""]
         self._plan.row(RowOp(kind="store", x=k, y=v, layer=operator.layer))
         q = self._floats[operator.q]
-        can_quantise = operator.head_dim % _QUANT_BLOCK == 0
+        can_quantise = operator.value_dim % _QUANT_BLOCK == 0
         out = self._output(index, operator.out, floats=not can_quantise)
         self._plan.attention(
             q,
@@ -261,6 +262,7 @@ class PlanBuilder:
             scale=operator.scale,
             window=operator.window or 0,
             softcap=operator.softcap or 0.0,
+            sinks=None if operator.sinks is None else self._vector(operator.sinks),
         )
         if not can_quantise:
             self._quantise_output(index, operator.out)
@@ -368,15 +370,15 @@ def _angle_key(operator: Rope) -> tuple[object, ...]:
     )
 
 
-def cache_layers(program: Program) -> Sequence[tuple[int, int]]:
-    """Key-value heads and head_dim of every attention layer.
+def cache_layers(program: Program) -> Sequence[CacheLayer]:
+    """What every attention layer keeps.
 
     Raises:
         UnsupportedModelError: a head that the kernels do not run.
     """
-    for layer in program.kv_layers:
-        if layer.head_dim % LANES or layer.head_dim > MAX_HEAD_DIM:
+    for dim in (dim for layer in program.kv_layers for dim in (layer.head_dim, layer.value_dim)):
+        if dim % LANES or dim > MAX_HEAD_DIM:
             raise UnsupportedModelError(
-                f"The CPU engine runs heads of multiples of {LANES} up to {MAX_HEAD_DIM}, not {layer.head_dim}."
+                f"The CPU engine runs heads of multiples of {LANES} up to {MAX_HEAD_DIM}, not {dim}."
             )
-    return [(layer.num_kv_heads, layer.head_dim) for layer in program.kv_layers]
+    return [CacheLayer(layer.num_kv_heads, layer.head_dim, layer.value_dim) for layer in program.kv_layers]

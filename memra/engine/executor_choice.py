@@ -12,6 +12,7 @@ from memra_kernels.native import NativeUnavailableError, usable_variants
 
 from memra.engine.processors import find_processors
 from memra.errors import ConfigurationError
+from memra.layers.program import Program
 from memra.settings import EngineSettings
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,22 @@ class ExecutorKind(StrEnum):
     TORCH = "torch"
 
 
+class KvType(StrEnum):
+    """How an executor keeps keys and values."""
+
+    F32 = "f32"
+    F16 = "f16"
+    BF16 = "bf16"
+    Q8_0 = "q8_0"
+    """int8 with one float16 scale per 32 dimensions."""
+
+    def row_bytes(self, dim: int) -> int:
+        """Bytes of one head's key, or value, of `dim` elements."""
+        if self is KvType.Q8_0:
+            return dim + 2 * -(-dim // 32)
+        return dim * (4 if self is KvType.F32 else 2)
+
+
 @dataclass(frozen=True, slots=True)
 class ExecutorChoice:
     """What runs the models.
@@ -33,24 +50,42 @@ class ExecutorChoice:
     Attributes:
         kind: the executor.
         num_threads: of a step on the native engine.
-        kv_element_bytes: size of one key or value in the cache.
+        kv_type: how it keeps keys and values.
     """
 
     kind: ExecutorKind
     num_threads: int
-    kv_element_bytes: int
+    kv_type: KvType
+
+    def cache_bytes_per_token(self, program: Program) -> int:
+        """Bytes that the keys and values of one token take in all layers."""
+        return sum(
+            layer.num_kv_heads * (self.kv_type.row_bytes(layer.head_dim) + self.kv_type.row_bytes(layer.value_dim))
+            for layer in program.kv_layers
+        )
 
 
 def choose_executor(settings: EngineSettings) -> ExecutorChoice:
     """Choose, and say in one line when the fast path is not available.
 
     Raises:
-        ConfigurationError: the native engine is demanded, but cannot run, or a GPU is demanded of it.
+        ConfigurationError: the native engine is demanded, but cannot run, or a GPU is demanded of it, or keys and
+            values are to be kept as the executor cannot.
     """
     kind = _choose_kind(settings)
     num_threads = settings.num_threads or find_processors().num_usable
-    element_bytes = 2 if kind is ExecutorKind.CPU or settings.dtype == "bfloat16" else 4
-    return ExecutorChoice(kind, num_threads, element_bytes)
+    return ExecutorChoice(kind, num_threads, _choose_kv_type(kind, settings))
+
+
+def _choose_kv_type(kind: ExecutorKind, settings: EngineSettings) -> KvType:
+    if kind is ExecutorKind.CPU:
+        return KvType(settings.kv_type)
+    if settings.kv_type != KvType.F16:
+        raise ConfigurationError(
+            f"MEMRA_KV_TYPE={settings.kv_type}: models run on torch here, which keeps keys and values in MEMRA_DTYPE; "
+            "unset it, or set MEMRA_EXECUTOR=cpu where the native engine is built"
+        )
+    return KvType.BF16 if settings.dtype == "bfloat16" else KvType.F32
 
 
 def _choose_kind(settings: EngineSettings) -> ExecutorKind:

@@ -51,7 +51,7 @@ def plan_model(program: Program, choice: ExecutorChoice, *, kv_memory_mb: int) -
     Raises:
         ConfigurationError: the memory does not hold a single page.
     """
-    per_token = sum(layer.values_per_token for layer in program.kv_layers) * choice.kv_element_bytes
+    per_token = choice.cache_bytes_per_token(program)
     num_pages = kv_memory_mb * _MIB // (per_token * PAGE_TOKENS)
     if num_pages < 1:
         needed_mb = -(-per_token * PAGE_TOKENS // _MIB)
@@ -111,6 +111,7 @@ def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors, *, num_states: int, c
             num_pages=plan.num_pages,
             num_states=num_states,
             cache=cache,
+            kv_type=plan.choice.kv_type.value,
         )
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{error.message} Set MEMRA_EXECUTOR=torch to run it on torch, slowly.") from error

@@ -77,25 +77,25 @@ class PagedCache:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        def allocate(layer: KvLayer, head_dim: int) -> torch.Tensor:
-            shape = (num_pages, page_tokens, layer.num_kv_heads, head_dim)
+        def allocate(num_kv_heads: int, dim: int) -> torch.Tensor:
+            shape = (num_pages, page_tokens, num_kv_heads, dim)
             if device.type != "cpu":
                 return torch.zeros(shape, dtype=dtype, device=device)
             # numpy's zeros are the system's untouched pages, where torch's are written.
             raw = np.zeros((*shape, dtype.itemsize), dtype=np.uint8)
             return torch.from_numpy(raw).view(dtype).view(shape)
 
-        self.keys = [allocate(layer, layer.head_dim) for layer in layers]
-        self.values = [allocate(layer, layer.v_head_dim or layer.head_dim) for layer in layers]
+        self.keys = [allocate(layer.num_kv_heads, layer.head_dim) for layer in layers]
+        self.values = [allocate(layer.num_kv_heads, layer.value_dim) for layer in layers]
 
     def append(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
-        """Write rows, float32 `[T, J * D]` each, rounded to the cache's type, into the slots `[T]`."""
+        """Write rows, float32 `[T, J * D]` and `[T, J * E]`, rounded to the cache's type, into the slots `[T]`."""
         for pages, rows in ((self.keys[layer], keys), (self.values[layer], values)):
             flat = pages.view(-1, rows.shape[1])
             flat.index_copy_(0, slots, rows.to(flat.dtype))
 
     def gather(self, layer: int, group: "TileGroup") -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the keys and values of a group's blocks, float32 `[B, n, S, J, D]`; unseen values are zero."""
+        """Return the keys and values of a group's blocks, float32 `[B, n, S, J, D or E]`; unseen values are zero."""
         num_tiles, _, num_blocks, block = group.visible.shape
         keys, values = (
             pages[layer]

@@ -47,13 +47,16 @@ class SequenceOperators:
             keys, values = (step.buffers[name][: step.num_real] for name in (operator.k, operator.v))
             self._cache.append(operator.layer, step.slots, keys, values)
         q = step.buffers[operator.q]
-        width = operator.num_heads * (operator.v_head_dim or operator.head_dim)
+        width = operator.num_heads * operator.value_dim
+        sinks = None if operator.sinks is None else self._weights[operator.sinks]
         out = torch.zeros(q.shape[0], width, device=q.device)
         for group in step.groups[sight_of(operator)]:
             keys, values = self._cache.gather(operator.layer, group)
             tiles = q.index_select(0, group.rows)
             tiles = tiles.view(*group.visible.shape[:2], operator.num_heads, operator.head_dim)
-            attended = attention(tiles, keys, values, group.visible, scale=operator.scale, softcap=operator.softcap)
+            attended = attention(
+                tiles, keys, values, group.visible, scale=operator.scale, softcap=operator.softcap, sinks=sinks
+            )
             out.index_copy_(0, group.real_rows, attended.view(-1, width).index_select(0, group.real))
         step.buffers[operator.out] = out
 

@@ -110,7 +110,7 @@ def probe_attention_tiles(operators: Sequence[Attention], device: torch.device, 
 
 
 def _attend_equal_rows(operator: Attention, height: int, block: int, device: torch.device) -> torch.Tensor:
-    """Let equal queries attend to equal keys in batches of several sizes; `[rows, H * D]`, equal where bits agree."""
+    """Let equal queries attend to equal keys in batches of several sizes; `[rows, H * E]`, equal where bits agree."""
     query = _random(device, operator.num_heads, operator.head_dim)
     keys, values = (
         _random(device, 1, 1, block, operator.num_kv_heads, width, seed=_SEED + index)

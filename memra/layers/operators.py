@@ -179,6 +179,11 @@ class Attention:
     causal: bool = True
     v_head_dim: int | None = None
 
+    @property
+    def value_dim(self) -> int:
+        """Width of a value head."""
+        return self.head_dim if self.v_head_dim is None else self.v_head_dim
+
 
 @dataclass(frozen=True, slots=True)
 class GatedProduct:

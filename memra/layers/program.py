@@ -22,9 +22,9 @@ class KvLayer:
     v_head_dim: int | None = None
 
     @property
-    def values_per_token(self) -> int:
-        """Elements that one token adds, keys and values together."""
-        return self.num_kv_heads * (self.head_dim + (self.v_head_dim or self.head_dim))
+    def value_dim(self) -> int:
+        """Width of a value head."""
+        return self.head_dim if self.v_head_dim is None else self.v_head_dim
 
 
 @dataclass(frozen=True, slots=True)

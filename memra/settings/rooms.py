@@ -200,6 +200,12 @@ class EngineSettings:
         parse=int,
         check=_at_least(1),
     )
+    kv_type: str = _setting(
+        "f16",
+        "How the native engine keeps keys and values: `f16`, or `q8_0` in little more than half the memory.",
+        env="MEMRA_KV_TYPE",
+        check=_one_of("f16", "q8_0"),
+    )
 
 
 @dataclass(frozen=True, slots=True)

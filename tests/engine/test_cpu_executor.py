@@ -11,6 +11,7 @@ from memra.engine.cpu_executor import CpuExecutor
 from memra.engine.reference_executor import ReferenceExecutor
 from memra.errors import ConfigurationError, CorruptFileError, UnsupportedModelError
 from tests.engine.reference_driver import Run, make_batch, prefill, run_rows
+from tests.engine.sink_model import make_sink_model
 from tests.models.tiny_models import VOCAB_SIZE, TinyModel, make_gemma3, make_llama, make_qwen2
 
 Build = Callable[..., CpuExecutor]
@@ -58,10 +59,44 @@ def test_logits_are_those_of_the_oracle(family: str, build: Build):
     oracle.close()
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_cut_and_no_variant_changes_a_bit(family: str, build: Build):
-    model, tokens, pages = FAMILIES[family](), _tokens(300), [3, 1, 4, 15, 9]
-    executor = build(model)
+# Relative to the largest logit: 3.4e-4 and 5.4e-3 as measured.
+KV_BOUNDS = {"f16": 2e-3, "q8_0": 2e-2}
+
+
+@pytest.mark.parametrize("kv_type", KV_BOUNDS)
+def test_sinks_and_narrow_values_are_those_of_the_oracle(kv_type: str, build: Build):
+    model = make_sink_model()
+    oracle = ReferenceExecutor(model.build_program(), model.tensors, device="cpu", dtype="float32", num_pages=8)
+    run = Run(_tokens(300), [0, 1, 2, 3, 4])
+    wanted = run_rows(oracle, [run])[0]
+    executor = build(model, kv_type=kv_type)
+    got = run_rows(executor, [run])[0]
+    assert np.abs(got - wanted).max() < KV_BOUNDS[kv_type] * np.abs(wanted).max()
+    # The sinks matter: with other ones the answer is another.
+    name = "blk.0.attn_sinks.weight"
+    model.tensors[name] = replace(model.tensors[name], values=model.tensors[name].values + np.float32(3))
+    assert np.abs(run_rows(build(model, kv_type=kv_type), [run])[0] - got).max() > 0.1 * np.abs(wanted).max()
+    oracle.close()
+
+
+def test_the_backend_names_how_keys_and_values_are_kept(build: Build):
+    plain, int8 = build(make_qwen2()), build(make_qwen2(), kv_type="q8_0")
+    assert plain.backend == f"cpu-{plain.variant}"
+    assert int8.backend == f"cpu-{plain.variant}-q8_0kv"
+    # Heads of 16: two bytes an element against sixteen bytes and one scale.
+    assert len(plain.export_pages([0])) * 18 == len(int8.export_pages([0])) * 32
+
+
+def test_an_unknown_way_to_keep_keys_and_values_is_refused(build: Build):
+    with pytest.raises(ConfigurationError, match="f16 or q8_0, not as q4_0"):
+        build(make_qwen2(), kv_type="q4_0")
+
+
+@pytest.mark.parametrize("kv_type", KV_BOUNDS)
+@pytest.mark.parametrize("family", [*FAMILIES, "sinks"])
+def test_no_cut_and_no_variant_changes_a_bit(family: str, kv_type: str, build: Build):
+    model, tokens, pages = (FAMILIES | {"sinks": make_sink_model})[family](), _tokens(300), [3, 1, 4, 15, 9]
+    executor = build(model, kv_type=kv_type)
     logits = prefill(executor, Run(tokens, pages), 300)
     exported = executor.export_pages(pages)
     assert np.isfinite(logits).all()
@@ -70,7 +105,7 @@ def test_no_cut_and_no_variant_changes_a_bit(family: str, build: Build):
         np.testing.assert_array_equal(prefill(executor, Run(tokens, other), cut), logits)
         assert executor.export_pages(other) == exported
     for variant in native.usable_variants():
-        other_executor = build(model, variant=variant, num_threads=3)
+        other_executor = build(model, kv_type=kv_type, variant=variant, num_threads=3)
         np.testing.assert_array_equal(prefill(other_executor, Run(tokens, pages), 300), logits)
         assert other_executor.export_pages(pages) == exported
 

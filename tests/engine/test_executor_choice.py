@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memra.engine import executor_choice
-from memra.engine.executor_choice import ExecutorKind, choose_executor
+from memra.engine.executor_choice import ExecutorKind, KvType, choose_executor
 from memra.errors import ConfigurationError
 from memra.settings import EngineSettings
 
@@ -70,10 +70,24 @@ def test_the_number_of_threads_is_the_setting_or_what_the_process_may_use(machin
     assert choose_executor(EngineSettings()).num_threads in {1, 2, 3}  # a container's quota may be smaller
 
 
-def test_a_cache_element_is_as_large_as_the_executor_keeps_it(machine):
+def test_keys_and_values_are_as_large_as_the_executor_keeps_them(machine):
     machine()
-    sizes = [
-        choose_executor(EngineSettings(executor=executor, dtype=dtype)).kv_element_bytes
-        for executor, dtype in (("cpu", "float32"), ("torch", "float32"), ("torch", "bfloat16"))
+    settings = [
+        EngineSettings(executor="cpu"),
+        EngineSettings(executor="torch"),
+        EngineSettings(executor="torch", dtype="bfloat16"),
+        EngineSettings(executor="cpu", kv_type="q8_0"),
     ]
-    assert sizes == [2, 4, 2]
+    types = [choose_executor(each).kv_type for each in settings]
+    assert types == [KvType.F16, KvType.F32, KvType.BF16, KvType.Q8_0]
+    assert [kv_type.row_bytes(64) for kv_type in types] == [128, 256, 128, 68]
+    assert KvType.Q8_0.row_bytes(80) == 80 + 3 * 2
+
+
+@pytest.mark.parametrize("settings", [{"executor": "torch"}, {"executor": "auto"}])
+def test_torch_refuses_a_cache_that_it_does_not_have(machine, settings):
+    machine(obstacle="the native CPU engine is not built")
+    with pytest.raises(ConfigurationError) as caught:
+        choose_executor(EngineSettings(kv_type="q8_0", **settings))
+    assert "MEMRA_KV_TYPE=q8_0" in caught.value.message
+    assert "MEMRA_EXECUTOR=cpu" in caught.value.message

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memra.engine.executor_choice import ExecutorChoice, ExecutorKind, find_native_obstacle
+from memra.engine.executor_choice import ExecutorChoice, ExecutorKind, KvType, find_native_obstacle
 from memra.engine.model_building import PAGE_TOKENS, build_model, plan_model
 from memra.engine.native_sampler import NativeTokenSampler
 from memra.engine.sampler import Sampler
@@ -15,8 +15,8 @@ from memra.types import ModelName
 from tests.models.tiny_models import make_llama, make_qwen2
 
 NATIVE = pytest.mark.skipif(find_native_obstacle() is not None, reason="the native engine is not built")
-TORCH_CHOICE = ExecutorChoice(ExecutorKind.TORCH, num_threads=1, kv_element_bytes=4)
-CPU_CHOICE = ExecutorChoice(ExecutorKind.CPU, num_threads=1, kv_element_bytes=2)
+TORCH_CHOICE = ExecutorChoice(ExecutorKind.TORCH, num_threads=1, kv_type=KvType.F32)
+CPU_CHOICE = ExecutorChoice(ExecutorKind.CPU, num_threads=1, kv_type=KvType.F16)
 
 
 def program_of(model):
@@ -36,6 +36,13 @@ def test_half_the_element_size_holds_twice_the_pages():
     program = program_of(make_llama())
     pages = [plan_model(program, choice, kv_memory_mb=4).num_pages for choice in (TORCH_CHOICE, CPU_CHOICE)]
     assert pages[1] in {2 * pages[0], 2 * pages[0] + 1}
+
+
+def test_int8_keys_and_values_hold_nearly_twice_the_pages_and_name_themselves():
+    model = make_qwen2()
+    choices = [ExecutorChoice(ExecutorKind.CPU, num_threads=1, kv_type=kind) for kind in (KvType.F16, KvType.Q8_0)]
+    plans = [plan_model(program_of(model), choice, kv_memory_mb=4) for choice in choices]
+    assert plans[1].num_pages == plans[0].num_pages * 32 // 18  # heads of 16: 16 int8 and one float16 scale
 
 
 def test_memory_for_less_than_a_page_is_refused_with_what_is_needed():

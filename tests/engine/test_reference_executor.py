@@ -11,8 +11,10 @@ from memra.engine.executor import Executor
 from memra.engine.reference_executor import ReferenceExecutor
 from memra.errors import ConfigurationError, CorruptFileError
 from tests.engine.reference_driver import Run, make_batch, prefill, run_rows
+from tests.engine.sink_model import make_sink_model
 from tests.models.tiny_models import FAMILIES, VOCAB_SIZE, TinyModel, make_gemma3, make_llama
 
+MODELS = FAMILIES | {"sinks": make_sink_model}
 CONTEXT = 5 * 64
 """More than one block of keys, sixteen windows of the tiny gemma3, and whole pages."""
 
@@ -52,9 +54,9 @@ def _bits(executor: ReferenceExecutor, pages: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODELS)
 def test_no_cut_of_a_prompt_changes_a_bit(family: str, dtype: str, build: Build):
-    executor = build(FAMILIES[family](), dtype=dtype)
+    executor = build(MODELS[family](), dtype=dtype)
     tokens, pages = _tokens(CONTEXT), [3, 1, 4, 15, 9]
     logits = prefill(executor, Run(tokens, pages), CONTEXT)
     exported = _bits(executor, pages)
@@ -67,9 +69,9 @@ def test_no_cut_of_a_prompt_changes_a_bit(family: str, dtype: str, build: Build)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODELS)
 def test_no_company_in_a_batch_changes_a_bit(family: str, dtype: str, build: Build):
-    executor = build(FAMILIES[family](), dtype=dtype)
+    executor = build(MODELS[family](), dtype=dtype)
     lengths = [1, 5, 19, 20, 21, 64, 65, 255, 256, 257, 300]
     alone, runs = [], []
     for index, length in enumerate(lengths):
@@ -87,9 +89,9 @@ def test_no_company_in_a_batch_changes_a_bit(family: str, dtype: str, build: Bui
     assert [_bits(executor, list(run.pages)) for run in runs] == exported
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", MODELS)
 def test_prefill_and_decode_rows_in_one_step_do_not_see_each_other(family: str, build: Build):
-    executor = build(FAMILIES[family]())
+    executor = build(MODELS[family]())
     prompt, decoded = _tokens(100, seed=1), _tokens(270, seed=2)
     prompt_logits = prefill(executor, Run(prompt, [0, 1]), 100)
     decoded_logits = prefill(executor, Run(decoded, [2, 3, 4, 5, 6]), 270)

@@ -100,16 +100,17 @@ def test_rope_turns_every_pair_by_its_angle(interleaved: bool, rotary_dims: int)
 
 
 @pytest.mark.parametrize("softcap", [None, 1.5])
-@pytest.mark.parametrize("num_kv", [1, 2, 4])
-def test_attention_is_its_formula(softcap: float | None, num_kv: int):
+@pytest.mark.parametrize("sinks", [None, [0.5, -1.0, 3.0, 0.0]])
+@pytest.mark.parametrize(("num_kv", "value_dim"), [(1, 6), (2, 4), (4, 6)])
+def test_attention_is_its_formula(softcap: float | None, sinks: list[float] | None, num_kv: int, value_dim: int):
     num_tiles, num_rows, num_heads, num_blocks, block, dim = 2, 3, 4, 2, 5, 6
     q = _random(num_tiles, num_rows, num_heads, dim)
     keys = _random(num_tiles, num_blocks, block, num_kv, dim, seed=1)
-    values = _random(num_tiles, num_blocks, block, num_kv, dim, seed=2)
+    values = _random(num_tiles, num_blocks, block, num_kv, value_dim, seed=2)
     visible = torch.rand(num_tiles, num_rows, num_blocks, block, generator=torch.Generator().manual_seed(3)) < 0.5
     visible[:, :, 0, 0] = True
     visible[0, 0, 1] = False
-    expected = np.zeros(q.shape)
+    expected = np.zeros((num_tiles, num_rows, num_heads, value_dim))
     for b in range(num_tiles):
         for r in range(num_rows):
             seen = visible[b, r].nonzero().tolist()
@@ -120,8 +121,18 @@ def test_attention_is_its_formula(softcap: float | None, num_kv: int):
                     scores = [softcap * math.tanh(score / softcap) for score in scores]
                 weights = np.exp(np.array(scores) - max(scores))
                 rows = np.array([values[b, n, s, j].double().tolist() for n, s in seen])
-                expected[b, r, h] = weights @ rows / weights.sum()
-    _assert_close(attention(q, keys, values, visible, scale=0.3, softcap=softcap), expected)
+                sink = 0.0 if sinks is None else math.exp(sinks[h] - max(scores))
+                expected[b, r, h] = weights @ rows / (weights.sum() + sink)
+    given = None if sinks is None else torch.tensor(sinks)
+    _assert_close(attention(q, keys, values, visible, scale=0.3, softcap=softcap, sinks=given), expected)
+
+
+def test_a_sink_above_all_scores_leaves_almost_nothing():
+    q, keys, values = _random(1, 2, 4, 8), _random(1, 1, 64, 2, 8, seed=1), _random(1, 1, 64, 2, 8, seed=2)
+    visible = torch.ones(1, 2, 1, 64, dtype=torch.bool)
+    out = attention(q, keys, values, visible, scale=1.0, sinks=torch.full((4,), 200.0))
+    assert torch.isfinite(out).all()
+    assert out.abs().max() < 1e-30
 
 
 def test_attention_is_not_changed_by_a_block_that_nobody_sees():

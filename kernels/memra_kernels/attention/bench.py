@@ -7,26 +7,32 @@ are included. The fastest of many calls, so that other processes count little.
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import product
 
 import numpy as np
 
-from memra_kernels.native import PAGE_TOKENS, Batch, Plan, RowOp, ThreadPool, usable_variants
+from memra_kernels.native import KV_TYPES, PAGE_TOKENS, Batch, CacheLayer, Plan, RowOp, ThreadPool, usable_variants
 from memra_kernels.step_timer import fastest_us, lookup, print_table
 
-SHAPES = {"14 heads of 64 on 2": (14, 2, 64), "9 heads of 64 on 3": (9, 3, 64), "4 heads of 256 on 1": (4, 1, 256)}
-"""Query heads, their size and key-value heads: Qwen 2.5 0.5B, SmolLM2 135M, Gemma 3 270M."""
-CONTEXTS = (64, 1024, 8192)
+SHAPES = {
+    "14 heads of 64 on 2": (14, 2, 64),
+    "9 heads of 64 on 3": (9, 3, 64),
+    "4 heads of 256 on 1": (4, 1, 256),
+    "32 heads of 128 on 8": (32, 8, 128),
+}
+"""Query heads, key-value heads and their size: Qwen 2.5 0.5B, SmolLM2 135M, Gemma 3 270M, Llama 3 8B."""
+CONTEXTS = (512, 2048, 8192)
 """Tokens before the step."""
 BATCHES = (1, 64)
 """Rows of a step: decoding, and a part of a prompt."""
 
 
-def make_plan(pool: ThreadPool, shape: tuple[int, int, int]) -> Plan:
+def make_plan(pool: ThreadPool, shape: tuple[int, int, int], kv_type: str) -> Plan:
     """Return a plan of one attention layer without logits."""
     num_heads, num_kv_heads, head_dim = shape
     plan = Plan(pool, variant=usable_variants()[0], max_rows=max(BATCHES))
     num_pages = -(-(max(CONTEXTS) + max(BATCHES)) // PAGE_TOKENS)
-    plan.cache(num_pages=num_pages, layers=[(num_kv_heads, head_dim)])
+    plan.cache(num_pages=num_pages, layers=[CacheLayer(num_kv_heads, head_dim, head_dim)], kv_type=kv_type)
     widths = [heads * head_dim for heads in (num_heads, num_kv_heads, num_kv_heads)]
     q, k, v = (lookup(plan, width) for width in widths)
     plan.row(RowOp(kind="store", x=k, y=v, layer=0))
@@ -55,9 +61,9 @@ def main() -> None:
 
 def _rows(pool: ThreadPool) -> Iterator[tuple[str, Sequence[float]]]:
     batches = [make_batch(context, num_rows) for context in CONTEXTS for num_rows in BATCHES]
-    for name, shape in SHAPES.items():
-        plan = make_plan(pool, shape)
-        yield name, [fastest_us(partial(plan.run, batch)) for batch in batches]
+    for (name, shape), kv_type in product(SHAPES.items(), KV_TYPES):
+        plan = make_plan(pool, shape, kv_type)
+        yield f"{name}, {kv_type}", [fastest_us(partial(plan.run, batch)) for batch in batches]
         plan.close()
 
 

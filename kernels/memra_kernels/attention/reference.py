@@ -13,6 +13,7 @@ def attention(  # noqa: PLR0913  (the operator has this many inputs)
     *,
     scale: float,
     softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Attend from tiles of queries to blocks of keys: `softmax(scale * q @ K.T) @ V`.
 
@@ -25,6 +26,7 @@ def attention(  # noqa: PLR0913  (the operator has this many inputs)
         visible: bool `[B, R, n, S]`; every query sees at least one key.
         scale: factor on the scores.
         softcap: scores become `softcap * tanh(score / softcap)`; None is off.
+        sinks: float32 `[H]`, one more score a head, after scale and cap, that has no value; None is off.
 
     Returns:
         float32 `[B, R, H, E]`.
@@ -42,11 +44,19 @@ def attention(  # noqa: PLR0913  (the operator has this many inputs)
         apply_elementwise(torch.tanh, scores.div_(softcap)).mul_(softcap)
     scores = scores.view(num_tiles, num_blocks, num_kv, group, num_rows, block)
     scores.masked_fill_(~visible.permute(0, 2, 1, 3)[:, :, None, None], float("-inf"))
-    weights = apply_elementwise(torch.exp, scores.sub_(scores.amax((1, 5), keepdim=True)))
-    values = values.transpose(2, 3).reshape(-1, block, values.shape[-1])
-    sums = torch.bmm(weights.view(-1, group * num_rows, block), values).view(*scores.shape[:5], values.shape[-1])
-    total = _add_blocks(sums) / _add_blocks(sum_by_halving(weights))[..., None]
-    return total.permute(0, 3, 1, 2, 4).contiguous().view(num_tiles, num_rows, num_heads, values.shape[-1])
+    highest = scores.amax((1, 5), keepdim=True)
+    if sinks is not None:
+        sinks = sinks.view(num_kv, group, 1, 1)
+        highest = torch.maximum(highest, sinks)
+    weights = apply_elementwise(torch.exp, scores.sub_(highest))
+    value_dim = values.shape[-1]
+    values = values.transpose(2, 3).reshape(-1, block, value_dim)
+    sums = torch.bmm(weights.view(-1, group * num_rows, block), values).view(*scores.shape[:5], value_dim)
+    denominators = _add_blocks(sum_by_halving(weights))
+    if sinks is not None:
+        denominators += apply_elementwise(torch.exp, (sinks - highest)[:, 0, ..., 0].contiguous())
+    total = _add_blocks(sums) / denominators[..., None]
+    return total.permute(0, 3, 1, 2, 4).contiguous().view(num_tiles, num_rows, num_heads, value_dim)
 
 
 def _add_blocks(parts: torch.Tensor) -> torch.Tensor:

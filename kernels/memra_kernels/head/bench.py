@@ -10,7 +10,7 @@ from functools import partial
 import gguf
 import numpy as np
 
-from memra_kernels.native import FLOAT_TYPES, Plan, RowOp, ThreadPool, usable_variants
+from memra_kernels.native import FLOAT_TYPES, CacheLayer, Plan, RowOp, ThreadPool, usable_variants
 from memra_kernels.step_timer import fastest_us, lookup, make_batch, print_table
 
 VOCABULARY, COLUMNS = 151_936, 1024
@@ -30,7 +30,7 @@ def make_plan(pool: ThreadPool, quant_type: str) -> Plan:
     # As a scale of any type this byte makes a normal number: subnormal ones are slow.
     stored = np.full(VOCABULARY * COLUMNS // elements * num_bytes, 0x3C, np.uint8)
     weight = plan.weight(stored, quant_type=quant_type, rows=VOCABULARY, columns=COLUMNS)
-    plan.cache(num_pages=1, layers=[(1, 16)])
+    plan.cache(num_pages=1, layers=[CacheLayer(1, 16, 16)])
     x = lookup(plan, COLUMNS, quants=quant_type not in FLOAT_TYPES)
     if quant_type not in FLOAT_TYPES:
         plan.row(RowOp(kind="quantise", x=x))

@@ -10,7 +10,7 @@ from functools import partial
 import gguf
 import numpy as np
 
-from memra_kernels.native import FLOAT_TYPES, GGML_TYPES, Plan, RowOp, ThreadPool, usable_variants
+from memra_kernels.native import FLOAT_TYPES, GGML_TYPES, CacheLayer, Plan, RowOp, ThreadPool, usable_variants
 from memra_kernels.step_timer import BATCHES, fastest_us, lookup, make_batch, print_table
 
 ROWS, COLUMNS = 4864, 1024
@@ -24,7 +24,7 @@ def make_plan(pool: ThreadPool, variant: str, quant_type: str) -> Plan:
     # As a scale of any type this byte makes a normal number: subnormal ones are slow.
     stored = np.full(ROWS * COLUMNS // elements * num_bytes, 0x3C, np.uint8)
     weight = plan.weight(stored, quant_type=quant_type, rows=ROWS, columns=COLUMNS)
-    plan.cache(num_pages=1, layers=[(1, 16)])
+    plan.cache(num_pages=1, layers=[CacheLayer(1, 16, 16)])
     x = lookup(plan, COLUMNS, quants=True)
     if quant_type not in FLOAT_TYPES:
         plan.row(RowOp(kind="quantise", x=x))

@@ -129,10 +129,11 @@ MEMRA_API int memra_plan_buffer(Plan* plan, int width, int has_values, int has_q
   return guarded(-1, [&] { return plan->add_buffer(width, has_values != 0, has_quants != 0); });
 }
 
-MEMRA_API int memra_plan_cache(Plan* plan, int num_pages, int num_layers, const int* kv_heads, const int* head_dims) {
+MEMRA_API int memra_plan_cache(Plan* plan, int num_pages, int num_layers, const int* kv_heads, const int* head_dims,
+                               const int* value_dims, int type) {
   return guarded(-1, [&] {
     std::vector<CacheLayer> layers;
-    for (int i = 0; i < num_layers; i++) layers.push_back({kv_heads[i], head_dims[i], 0});
+    for (int i = 0; i < num_layers; i++) layers.push_back({kv_heads[i], head_dims[i], value_dims[i], (KvType)type, 0});
     return plan->set_cache(num_pages, layers), 0;
   });
 }
@@ -155,8 +156,9 @@ MEMRA_API int memra_plan_gated(Plan* plan, int x, int gate, int up, int out, int
 
 MEMRA_API int memra_plan_attention(Plan* plan, const AttentionSpec* s) {
   return guarded(-1, [&] {
+    const float* sinks = s->sinks ? plan->keep_floats(s->sinks, s->num_heads, s->num_heads) : nullptr;
     return plan->add_attention({plan->buffer(s->q), plan->buffer(s->out), plan->cache_layer(s->layer), s->num_heads,
-                                s->window, s->scale, s->softcap}),
+                                s->window, s->scale, s->softcap, sinks}),
            0;
   });
 }

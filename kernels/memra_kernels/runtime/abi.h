@@ -27,6 +27,7 @@ struct LinearSpec {
 struct AttentionSpec {
   int32_t q, out, layer, num_heads, window;
   float scale, softcap;
+  const float* sinks;  // [num_heads], or null
 };
 
 struct StepSpec {

@@ -11,6 +11,7 @@ struct ThreadScratch {
   void* unpacked;      // weights of the many-row kernels
   float* scores;       // attention: [queries][split_tokens]
   float* partials;     // attention: see attention/cpu/attention.h
+  float* page;         // attention: keys, or values, of one page in float32, [page_tokens][512]
 };
 
 struct KernelTable {

@@ -31,7 +31,8 @@ Plan::Plan(Pool& pool, const KernelTable& kernels, int max_rows)
   for (int thread = 0; thread < pool.threads(); thread++) {
     scratch_.push_back({arena_.take((size_t)max_rows * sizeof(void*)), arena_.take_array<float>((size_t)max_rows * 64),
                         arena_.take(kernels.unpacked_bytes), arena_.take_array<float>(max_queries * split_tokens),
-                        arena_.take_array<float>((size_t)max_queries * 2 * partial_floats(512))});
+                        arena_.take_array<float>((size_t)max_queries * 2 * partial_floats(512)),
+                        arena_.take_array<float>((size_t)page_tokens * 512)});
   }
 }
 
@@ -66,10 +67,14 @@ int Plan::add_buffer(int width, bool has_values, bool has_quants) {
 void Plan::set_cache(int num_pages, const std::vector<CacheLayer>& shapes) {
   page_bytes_ = 0;
   for (CacheLayer layer : shapes) {
-    if (layer.head_dim % 16 || layer.head_dim > 512)
-      throw std::invalid_argument("head_dim must be a multiple of 16, at most 512");
+    for (const int dim : {layer.head_dim, layer.value_dim}) {
+      if (dim < 16 || dim % 16 || dim > 512)
+        throw std::invalid_argument("head_dim and value_dim must be multiples of 16, at most 512");
+    }
+    if (layer.type != KvType::F16 && layer.type != KvType::Q8_0)
+      throw std::invalid_argument("keys and values are kept as f16 or q8_0");
     layer.offset = page_bytes_;
-    page_bytes_ += (size_t)layer.num_kv_heads * page_tokens * (size_t)layer.head_dim * 4;
+    page_bytes_ += (size_t)layer.num_kv_heads * layer.head_bytes();
     layers_.push_back(layer);
   }
   num_pages_ = num_pages;
@@ -95,7 +100,7 @@ void Plan::add_head(const HeadOp& op) { steps_.emplace_back(StepKind::Head, pool
 void Plan::add_hidden(const HiddenOp& op) { steps_.emplace_back(StepKind::Hidden, pool_.threads()).hidden = op; }
 
 void Plan::add_attention(AttentionOp op) {
-  const AttentionShape shape{op.num_heads, op.layer.num_kv_heads, op.layer.head_dim, op.window};
+  const AttentionShape shape{op.num_heads, op.layer.num_kv_heads, op.layer.value_dim, op.window};
   if (op.num_heads % op.layer.num_kv_heads) throw std::invalid_argument("query heads must be a multiple of kv heads");
   size_t found = 0;
   while (found < work_lists_.size() && !(work_lists_[found].shape() == shape)) found++;

@@ -9,6 +9,7 @@ namespace memra {
 
 constexpr int page_tokens = 64;    // tokens of one key-value page
 constexpr int split_tokens = 256;  // keys that one attention partial covers; splits start at multiples of it
+constexpr int split_pages = split_tokens / page_tokens;
 constexpr int max_parts = 4;       // matrices that one linear step may hold side by side
 
 // A quantised activation row is `padded` int8 values followed by one of these per 32 values.
@@ -73,9 +74,23 @@ struct HiddenOp {
   const Buffer* x;
 };
 
+// How keys and values are kept: as float16, or as int8 with one float16 scale per 32 dimensions.
+enum class KvType : int32_t { F16, Q8_0 };
+
+static constexpr int kv_groups(int dim) { return (dim + 31) / 32; }  // scales of one q8_0 key or value
+
+// Bytes of one head's key, or value, of one token.
+static constexpr size_t kv_row_bytes(KvType type, int dim) {
+  return type == KvType::F16 ? (size_t)dim * 2 : (size_t)dim + (size_t)kv_groups(dim) * 2;
+}
+
 struct CacheLayer {
-  int32_t num_kv_heads, head_dim;
-  size_t offset;  // bytes from the start of a page: per head, K blocks then V rows, float16
+  int32_t num_kv_heads, head_dim, value_dim;  // of a key and of a query; of a value
+  KvType type;
+  size_t offset;  // bytes from the start of a page: per head, K blocks then V rows; see attention/cpu/cache.h
+
+  size_t key_bytes() const { return page_tokens * kv_row_bytes(type, head_dim); }  // of one head in one page
+  size_t head_bytes() const { return key_bytes() + page_tokens * kv_row_bytes(type, value_dim); }
 };
 
 struct AttentionOp {
@@ -83,6 +98,7 @@ struct AttentionOp {
   CacheLayer layer;
   int32_t num_heads, window;  // window 0 sees everything
   float scale, softcap;
+  const float* sinks;  // a score per query head that has no value, or null
 };
 
 enum class RowKind : int32_t {
@@ -144,7 +160,7 @@ struct AttentionWork {
 
 constexpr int max_queries = 32;  // rows times heads of one work
 
-static constexpr int partial_floats(int head_dim) { return head_dim + 16; }  // output, then maximum and sum
+static constexpr int partial_floats(int value_dim) { return value_dim + 16; }  // output, then maximum and sum
 
 // The largest tile of rows that shares one pass over keys and values.
 static constexpr int rows_per_work(int heads) { return heads >= 24 ? 1 : 24 / heads; }

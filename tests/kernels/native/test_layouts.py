@@ -37,7 +37,7 @@ def test_an_embedding_row_is_the_row_of_the_file(pool: native.ThreadPool, quant_
     plan = native.Plan(pool, variant="scalar", max_rows=vocabulary)
     identity = np.eye(columns, dtype=np.float32).reshape(-1).view(np.uint8)
     x = plan.buffer(columns)
-    plan.cache(num_pages=1, layers=[(1, 16)])
+    plan.cache(num_pages=1, layers=[native.CacheLayer(1, 16, 16)])
     plan.row(
         native.RowOp(
             kind="embed",

@@ -41,7 +41,7 @@ def one_matrix(pool: native.ThreadPool, variant: str, quant_type: str, *, column
     # Extreme activations: a row of zeros, and one whose int8 values are all 127 or -127.
     table[0], table[1] = 0, np.where(table[1] < 0, -1, 1)
     x = plan.buffer(columns, quants=True)
-    plan.cache(num_pages=1, layers=[(1, 16)])
+    plan.cache(num_pages=1, layers=[native.CacheLayer(1, 16, 16)])
     raw = table.reshape(-1).view(np.uint8)
     plan.row(native.RowOp(kind="embed", out=x, stored=raw, stored_type="F32", stored_row_bytes=4 * columns))
     plan.row(native.RowOp(kind="quantise", x=x))

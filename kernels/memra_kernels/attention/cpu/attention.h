@@ -2,7 +2,8 @@
 //
 // Splits start at multiples of 256 positions and each is a softmax of its own, so the float order of a row depends on
 // its position alone: decode, prefill, any batch, any number of threads, and parts computed elsewhere give the same
-// bits.
+// bits. Where many queries look at a page, it is turned into float32 first; conversions are exact, so that no bit
+// changes.
 #pragma once
 #include "../../runtime/kernels.h"
 #include "../../runtime/quantise.h"
@@ -29,8 +30,18 @@ static inline void start_running(float* running, int dim) {
   running[dim] = -1e30f;  // below any score, and finite: differences stay numbers
 }
 
-static inline void finish_query(const AttentionOp& op, int row, int head, const float* running) {
-  const int dim = op.layer.head_dim;
+// A sink is a key that everybody sees and that has no value: a last partial of maximum `sink`, sum 1 and output zero.
+static inline void merge_sink(float* running, float sink, int dim) {
+  float partial[partial_floats(512)];
+  for (int d = 0; d < dim; d += 16) f_store(partial + d, f_zero());
+  partial[dim] = sink;
+  partial[dim + 1] = 1.0f;
+  merge_partial(running, partial, dim);
+}
+
+static inline void finish_query(const AttentionOp& op, int row, int head, float* running) {
+  const int dim = op.layer.value_dim;
+  if (op.sinks) merge_sink(running, op.sinks[head], dim);
   const F inverse = f_set(1.0f / running[dim + 1]);
   const Buffer& out = *op.out;
   if (out.values) {
@@ -50,57 +61,125 @@ static inline void see_split(Query& q, int split, int window) {
   q.to = q.position + 1 - start < split_tokens ? q.position + 1 - start : split_tokens;
 }
 
-template <int N>
-static void group_split(const AttentionOp& op, const uint16_t* const* keys, const uint16_t* const* values,
-                        const Query* queries) {
-  int from = split_tokens, to = 0;
-  for (int n = 0; n < N; n++) {
-    from = queries[n].from < from ? queries[n].from : from;
-    to = queries[n].to > to ? queries[n].to : to;
-  }
-  for (int page = from / page_tokens; page * page_tokens < to; page++)
-    page_scores<N>(keys[page], op.layer.head_dim, queries, page, op.scale, op.softcap);
-  for (int n = 0; n < N; n++) softmax_split(queries[n], op.layer.head_dim);
-  group_values<N>(values, op.layer.head_dim, queries);
+// The two passes by number of queries, less one.
+template <class T, bool Scaled>
+struct Passes {
+  typedef void (*Scores)(const KeyPage<T>&, int, const Query*, int, float, float);
+  typedef void (*Values)(const ValuePage<T>*, int, const Query*, int, int);
+  static constexpr Scores scores[query_group] = {page_scores<1, T, Scaled>, page_scores<2, T, Scaled>,
+                                                 page_scores<3, T, Scaled>, page_scores<4, T, Scaled>,
+                                                 page_scores<5, T, Scaled>, page_scores<6, T, Scaled>};
+  static constexpr Values values[query_group] = {group_values<1, T, Scaled>, group_values<2, T, Scaled>,
+                                                 group_values<3, T, Scaled>, group_values<4, T, Scaled>,
+                                                 group_values<5, T, Scaled>, group_values<6, T, Scaled>};
+};
+
+// One split at the pages where it lies, and the queries that see some of it in groups of even size.
+struct SplitView {
+  const uint8_t *keys[split_pages], *values[split_pages];
+  Query seeing[max_queries];
+  int num, groups, from, to;
+
+  int group_first(int g) const { return num * g / groups; }
+  int group_size(int g) const { return group_first(g + 1) - group_first(g); }
+};
+
+template <class T>
+static inline KeyPage<T> stored_keys(const CacheLayer& layer, const uint8_t* page) {
+  const size_t stride = key_block_bytes(layer.type, layer.head_dim);
+  const uint16_t* scales = layer.type == KvType::F16 ? nullptr : key_scales(page, layer.head_dim);
+  return {(const T*)page, stride / sizeof(T), scales, stride / 2};
 }
 
-typedef void (*GroupSplitFn)(const AttentionOp&, const uint16_t* const*, const uint16_t* const*, const Query*);
-static constexpr GroupSplitFn group_split_kernels[query_group] = {group_split<1>, group_split<2>, group_split<3>,
-                                                                  group_split<4>, group_split<5>, group_split<6>};
+template <class T>
+static inline ValuePage<T> stored_values(const CacheLayer& layer, const uint8_t* page) {
+  return {(const T*)page, layer.type == KvType::F16 ? nullptr : value_scales(page, layer.value_dim)};
+}
 
-// One split for all queries that see some of it, in groups of even size.
+// One group reads pages as they are stored.
+template <class T, bool Scaled>
+static void attend_stored(const AttentionOp& op, const SplitView& view) {
+  const CacheLayer& layer = op.layer;
+  ValuePage<T> values[split_pages];
+  for (int page = view.from / page_tokens; page * page_tokens < view.to; page++) {
+    Passes<T, Scaled>::scores[view.num - 1](stored_keys<T>(layer, view.keys[page]), layer.head_dim, view.seeing, page,
+                                            op.scale, op.softcap);
+    values[page] = stored_values<T>(layer, view.values[page]);
+  }
+  for (int n = 0; n < view.num; n++) softmax_split(view.seeing[n], layer.value_dim);
+  Passes<T, Scaled>::values[view.num - 1](values, layer.value_dim, view.seeing, 0, split_tokens);
+}
+
+// Several groups share a page in float32, made once; `unpacked` holds it.
+template <class T, bool Scaled>
+static void attend_unpacked(const AttentionOp& op, const SplitView& view, float* unpacked) {
+  const CacheLayer& layer = op.layer;
+  const int key_elements = layer.head_dim * key_lanes, value_elements = layer.value_dim * page_tokens;
+  const int first = view.from / page_tokens, end = (view.to + page_tokens - 1) / page_tokens;
+  for (int page = first; page < end; page++) {
+    const KeyPage<T> keys = stored_keys<T>(layer, view.keys[page]);
+    for (int b = 0; b < page_tokens / key_lanes; b++) {
+      for (int i = 0; i < key_elements; i += 16)
+        f_store(unpacked + b * key_elements + i, f_read(keys.elements + b * keys.stride + i));
+    }
+    const KeyPage<float> floats{unpacked, (size_t)key_elements, keys.scales, keys.scale_stride};
+    for (int g = 0; g < view.groups; g++) {
+      Passes<float, Scaled>::scores[view.group_size(g) - 1](floats, layer.head_dim, view.seeing + view.group_first(g),
+                                                            page, op.scale, op.softcap);
+    }
+  }
+  for (int n = 0; n < view.num; n++) softmax_split(view.seeing[n], layer.value_dim);
+  for (int page = first; page < end; page++) {
+    const ValuePage<T> values = stored_values<T>(layer, view.values[page]);
+    for (int i = 0; i < value_elements; i += 16) f_store(unpacked + i, f_read(values.elements + i));
+    ValuePage<float> floats[split_pages];
+    floats[page] = {unpacked, values.scales};
+    for (int g = 0; g < view.groups; g++) {
+      Passes<float, Scaled>::values[view.group_size(g) - 1](floats, layer.value_dim, view.seeing + view.group_first(g),
+                                                            page * page_tokens, (page + 1) * page_tokens);
+    }
+  }
+}
+
+// One split for all queries that see some of it.
 static inline void attend_split(const AttentionOp& op, const Step& step, const AttentionWork& work, int split,
-                                Query* queries, int count) {
-  const uint16_t *keys[split_tokens / page_tokens], *values[split_tokens / page_tokens];
-  const int sequence = step.sequences[work.row], last = step.positions[work.row + work.num_rows - 1];
-  for (int page = 0; page < split_tokens / page_tokens; page++) {
-    const int position = split * split_tokens + page * page_tokens;
-    if (position > last) break;
-    keys[page] = page_keys(step, op.layer, sequence, position, work.kv_head);
-    values[page] = page_values(step, op.layer, sequence, position, work.kv_head);
-  }
-  Query seeing[max_queries];
-  int num = 0;
+                                Query* queries, int count, float* unpacked) {
+  const int dim = op.layer.value_dim, sequence = step.sequences[work.row];
+  SplitView view;
+  view.num = view.to = 0;
+  view.from = split_tokens;
   for (int n = 0; n < count; n++) {
-    see_split(queries[n], split, op.window);
-    if (queries[n].from < queries[n].to) seeing[num++] = queries[n];
+    Query& q = queries[n];
+    see_split(q, split, op.window);
+    if (q.from >= q.to) continue;
+    for (int d = 0; d < dim; d += 16) f_store(q.partial + d, f_zero());
+    view.from = q.from < view.from ? q.from : view.from;
+    view.to = q.to > view.to ? q.to : view.to;
+    view.seeing[view.num++] = q;
   }
-  const int groups = (num + query_group - 1) / query_group;
-  for (int g = 0; g < groups; g++) {
-    const int first = num * g / groups, size = num * (g + 1) / groups - first;
-    group_split_kernels[size - 1](op, keys, values, seeing + first);
+  for (int page = view.from / page_tokens; page * page_tokens < view.to; page++) {
+    const int position = split * split_tokens + page * page_tokens;
+    view.keys[page] = page_keys(step, op.layer, sequence, position, work.kv_head);
+    view.values[page] = page_values(step, op.layer, sequence, position, work.kv_head);
   }
-  for (int n = 0; n < num; n++)
-    if (work.slot < 0) merge_partial(seeing[n].running, seeing[n].partial, op.layer.head_dim);
+  view.groups = (view.num + query_group - 1) / query_group;
+  const bool is_f16 = op.layer.type == KvType::F16;
+  if (view.groups == 1) {
+    (is_f16 ? attend_stored<uint16_t, false> : attend_stored<int8_t, true>)(op, view);
+  } else if (view.groups > 1) {
+    (is_f16 ? attend_unpacked<uint16_t, false> : attend_unpacked<int8_t, true>)(op, view, unpacked);
+  }
+  for (int n = 0; n < view.num; n++)
+    if (work.slot < 0) merge_partial(view.seeing[n].running, view.seeing[n].partial, dim);
 }
 
 static void attention_work(const AttentionOp& op, const Step& step, const AttentionWork& work, float* partials,
                            ThreadScratch& scratch) {
-  const int dim = op.layer.head_dim, floats = partial_floats(dim), count = work.num_rows * work.num_heads;
+  const int dim = op.layer.value_dim, floats = partial_floats(dim), count = work.num_rows * work.num_heads;
   Query queries[max_queries];
   for (int n = 0; n < count; n++) {
     const int row = work.row + n / work.num_heads, head = work.first_head + n % work.num_heads;
-    queries[n] = {op.q->row(row) + (size_t)head * dim,
+    queries[n] = {op.q->row(row) + (size_t)head * op.layer.head_dim,
                   scratch.scores + n * split_tokens,
                   scratch.partials + (size_t)n * 2 * floats,
                   scratch.partials + (size_t)(n * 2 + 1) * floats,
@@ -114,7 +193,7 @@ static void attention_work(const AttentionOp& op, const Step& step, const Attent
       for (int n = 0; n < count; n++)
         queries[n].partial = partials + (size_t)(work.slot + s * work.num_heads + n) * floats;
     }
-    attend_split(op, step, work, work.first_split + s, queries, count);
+    attend_split(op, step, work, work.first_split + s, queries, count, scratch.page);
   }
   if (work.slot >= 0) return;
   for (int n = 0; n < count; n++) {
@@ -124,7 +203,7 @@ static void attention_work(const AttentionOp& op, const Step& step, const Attent
 
 // Finishes one row's heads from the partials of its splits.
 static void merge_work(const AttentionOp& op, const Step&, const AttentionWork& work, const float* partials) {
-  const int dim = op.layer.head_dim, floats = partial_floats(dim);
+  const int dim = op.layer.value_dim, floats = partial_floats(dim);
   float running[partial_floats(512)];
   for (int h = 0; h < work.num_heads; h++) {
     start_running(running, dim);

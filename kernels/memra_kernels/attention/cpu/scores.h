@@ -14,19 +14,45 @@ struct Query {
   int position, from, to;
 };
 
-// Each score is one chain of fused multiply-adds over the dimensions, whatever the group.
-template <int N>
-static void page_scores(const uint16_t* keys, int dim, const Query* queries, int page, float scale, float softcap) {
-  F sum[N][4];
-  for (int n = 0; n < N; n++)
-    for (int b = 0; b < 4; b++) sum[n][b] = f_zero();
-  for (int d = 0; d < dim; d++) {
+// Adds the products of dimensions [from, to) to one chain of fused multiply-adds per score.
+template <int N, class T>
+static inline __attribute__((always_inline)) void chain_scores(const KeyPage<T>& keys, const Query* queries, int from,
+                                                               int to, F (&sum)[N][4]) {
+  for (int d = from; d < to; d++) {
     F k[4];
-    for (int b = 0; b < 4; b++) k[b] = f_from_half(keys + (b * dim + d) * 16);
+    for (int b = 0; b < 4; b++) k[b] = f_read(keys.elements + b * keys.stride + d * key_lanes);
     for (int n = 0; n < N; n++) {
       const F q = f_set(queries[n].q[d]);
       for (int b = 0; b < 4; b++) sum[n][b] = f_fma(k[b], q, sum[n][b]);
     }
+  }
+}
+
+// Each score is one chain over the dimensions, whatever the group. With scales it is a chain of chains: one over each
+// 32 dimensions of int8, whose sum is multiplied by the scale as it is added.
+template <int N, class T, bool Scaled>
+static void page_scores(const KeyPage<T>& keys, int dim, const Query* queries, int page, float scale, float softcap) {
+  F sum[N][4];
+  for (int n = 0; n < N; n++)
+    for (int b = 0; b < 4; b++) sum[n][b] = f_zero();
+  if constexpr (Scaled) {
+    F total[N][4];  // in memory between groups: the registers hold the chains
+    for (int n = 0; n < N; n++)
+      for (int b = 0; b < 4; b++) total[n][b] = f_zero();
+    for (int d = 0; d < dim; d += 32) {
+      chain_scores<N>(keys, queries, d, d + 32 < dim ? d + 32 : dim, sum);
+      for (int b = 0; b < 4; b++) {
+        const F s = f_from_half(keys.scales + b * keys.scale_stride + d / 32 * key_lanes);
+        for (int n = 0; n < N; n++) {
+          total[n][b] = f_fma(sum[n][b], s, total[n][b]);
+          sum[n][b] = f_zero();
+        }
+      }
+    }
+    for (int n = 0; n < N; n++)
+      for (int b = 0; b < 4; b++) sum[n][b] = total[n][b];
+  } else {
+    chain_scores<N>(keys, queries, 0, dim, sum);
   }
   for (int n = 0; n < N; n++) {
     for (int b = 0; b < 4; b++) {

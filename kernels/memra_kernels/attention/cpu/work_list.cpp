@@ -86,7 +86,7 @@ void WorkList::plan(const Step& step, int threads) {
     for (int row = 0; row < step.rows; row++) add_split_row(step, row, splits_per_work, std::min(heads, group));
   }
   // Growing here is safe: a late worker of the step before finds no work that would read the old memory.
-  partials_.resize(std::max(partials_.size(), (size_t)slots_ * (size_t)partial_floats(shape_.head_dim)));
+  partials_.resize(std::max(partials_.size(), (size_t)slots_ * (size_t)partial_floats(shape_.value_dim)));
 }
 
 }  // namespace memra

@@ -10,7 +10,7 @@ namespace memra {
 
 // Attention layers of one shape share a division.
 struct AttentionShape {
-  int32_t num_heads, num_kv_heads, head_dim, window;
+  int32_t num_heads, num_kv_heads, value_dim, window;
 
   bool operator==(const AttentionShape&) const = default;
 };
