@@ -20,7 +20,7 @@ struct LayoutKernels {
 
 // The choice of the many-row kernel, and from how many rows it is worth its unpacking: see README.md.
 #if defined(MEMRA_AMX)
-constexpr int many_rows_from = 8;
+constexpr int many_rows_from = 16;
 constexpr size_t unpacked_bytes = sizeof(SignedUnpacked) > sizeof(Unpacked) ? sizeof(SignedUnpacked) : sizeof(Unpacked);
 
 // Halved layouts need two sums a block, and taking sums out of tiles is what costs most.
