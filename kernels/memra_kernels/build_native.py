@@ -28,6 +28,7 @@ _SHARED = (
     "runtime/pool.cpp",
     "quant_layouts/tiles.cpp",
     "attention/cpu/work_list.cpp",
+    "experts/cpu/expert_lists.cpp",
     "sampler/cpu/border.cpp",
     "sampler/cpu/row_passes.cpp",
     "sampler/cpu/sampler_abi.cpp",

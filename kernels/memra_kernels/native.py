@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 from memra_kernels.native_library import (
     MAX_PARTS,
     AttentionSpec,
+    ConvSpec,
+    DeltaSpec,
+    ExpertsSpec,
     LinearSpec,
     NativeError,
     NativeUnavailableError,
@@ -90,6 +93,7 @@ KV_TYPES = {"f16": 0, "q8_0": 1}
 _ROW_KINDS = {"embed": 0, "norm": 1, "add": 2, "quantise": 3, "angles": 4, "rope": 5, "store": 6, "gate": 7}
 _ROW_KINDS |= {"position_embed": 8, "layer_norm": 9, "slice": 10, "activate": 11, "add_vector": 12, "scale": 13}
 _ROW_KINDS |= {"scale_rows": 14}
+_ROUTERS = {"softmax": 0, "sigmoid": 1, "softmax_of_chosen": 2}
 
 _SPIN_US = 1000  # workers stay awake between the steps of a running generation, and sleep soon after the last
 
@@ -140,6 +144,70 @@ class RowOp:
     starts_step: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsOp:
+    """A mixture of experts: weights by id, with the rows of all experts one after the other; buffers by id.
+
+    Attributes:
+        hidden: a buffer of `num_used` copies, `[width]`, in the forms that `down` reads.
+        parts: a buffer of `num_used` copies as wide as `out`.
+        router: `softmax`, `sigmoid` or `softmax_of_chosen`.
+        gate_bias, up_bias: `[num_experts, width]` or None.
+        down_bias: `[num_experts, width of out]` or None.
+        correction, expert_scale: `[num_experts]` or None.
+    """
+
+    x: int
+    logits: int
+    out: int
+    hidden: int
+    parts: int
+    gate: int
+    up: int
+    down: int
+    num_experts: int
+    num_used: int
+    width: int
+    router: str
+    activation: str
+    num_groups: int = 1
+    num_groups_used: int = 1
+    normalise: bool = False
+    scales_input: bool = False
+    scale: float = 1.0
+    gate_bias: NDArray[np.float32] | None = None
+    up_bias: NDArray[np.float32] | None = None
+    down_bias: NDArray[np.float32] | None = None
+    correction: NDArray[np.float32] | None = None
+    expert_scale: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaOp:
+    """The gated delta rule over buffers by id; `offset` is the place of its state, in float32 values.
+
+    Attributes:
+        a_log, dt_bias: `[num_value_heads]`.
+        tiled: value head h reads key head `h % num_key_heads`, else `h * num_key_heads // num_value_heads`.
+    """
+
+    q: int
+    k: int
+    v: int
+    a: int
+    b: int
+    out: int
+    a_log: NDArray[np.float32]
+    dt_bias: NDArray[np.float32]
+    offset: int
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int
+    value_dim: int
+    scale: float
+    tiled: bool
+
+
 @dataclass(frozen=True, slots=True)
 class LinearPart:
     """One matrix of a linear step: `out = x @ weight.T + bias`, or added to what `out` holds."""
@@ -161,13 +229,18 @@ class CacheLayer:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Contiguous int32 arrays of one step, as in `memra.engine.executor.RowBatch`; page tables are two-dimensional."""
+    """Contiguous int32 arrays of one step, as in `memra.engine.executor.RowBatch`; page tables are two-dimensional.
+
+    The states are left out for a plan without any.
+    """
 
     token_ids: NDArray[np.int32]
     positions: NDArray[np.int32]
     sequences: NDArray[np.int32]
     page_tables: NDArray[np.int32]
     output_rows: NDArray[np.int32]
+    states_in: NDArray[np.int32] | None = None
+    states_out: NDArray[np.int32] | None = None
 
 
 def usable_variants() -> list[str]:
@@ -312,9 +385,13 @@ class Plan:
         checked(self._lib.memra_plan_unpack(self._plan, weight, _address(out)))
         return out
 
-    def buffer(self, width: int, *, values: bool = True, quants: bool = False) -> int:
-        """An activation `[max_rows, width]` in float32, in int8, or both; returns its id."""
-        return checked(self._lib.memra_plan_buffer(self._plan, width, values, quants))
+    def buffer(self, width: int, *, values: bool = True, quants: bool = False, copies: int = 1) -> int:
+        """An activation `[max_rows * copies, width]` in float32, in int8, or both; returns its id."""
+        return checked(self._lib.memra_plan_buffer(self._plan, width, values, quants, copies))
+
+    def states(self, num_states: int, *, num_floats: int) -> None:
+        """Make the states of recurrent sequences, `[num_states, num_floats]` float32."""
+        checked(self._lib.memra_plan_states(self._plan, num_states, num_floats))
 
     def cache(self, *, num_pages: int, layers: Sequence[CacheLayer], kv_type: str = "f16") -> None:
         """Make the key-value pages, kept as one of `KV_TYPES`.
@@ -380,6 +457,66 @@ class Plan:
         """Add `out = activation(x @ gate.T) * (x @ up.T)`; the matrices have a multiple of 32 rows."""
         checked(self._lib.memra_plan_gated(self._plan, x, gate, up, out, ACTIVATIONS[activation]))
 
+    def conv(  # noqa: PLR0913 - the attributes of the operator
+        self,
+        x: int,
+        *,
+        out: int,
+        weight: NDArray[np.float32],
+        offset: int,
+        bias: NDArray[np.float32] | None = None,
+        activation: str | None = None,
+    ) -> None:
+        """Add a causal depthwise convolution; weight `[channels, taps]`, its state at `offset` floats."""
+        taps = np.ascontiguousarray(weight.T, np.float32)
+        bias = None if bias is None else np.ascontiguousarray(bias, np.float32)
+        spec = ConvSpec(
+            x=x,
+            out=out,
+            taps=taps.shape[0],
+            activation=-1 if activation is None else ACTIVATIONS[activation],
+            weight=_address(taps),
+            bias=_address(bias),
+            state_offset=offset,
+        )
+        checked(self._lib.memra_plan_conv(self._plan, ctypes.byref(spec)))
+
+    def delta(self, op: DeltaOp) -> None:
+        """Add a gated delta rule."""
+        a_log, dt_bias = (np.ascontiguousarray(values, np.float32) for values in (op.a_log, op.dt_bias))
+        spec = DeltaSpec(
+            **{name: getattr(op, name) for name in ("q", "k", "v", "a", "b", "out", "key_dim", "value_dim")},
+            num_key_heads=op.num_key_heads,
+            num_value_heads=op.num_value_heads,
+            tiled=op.tiled,
+            scale=op.scale,
+            a_log=_address(a_log),
+            dt_bias=_address(dt_bias),
+            state_offset=op.offset,
+        )
+        checked(self._lib.memra_plan_delta(self._plan, ctypes.byref(spec)))
+
+    def experts(self, op: ExpertsOp) -> None:
+        """Add a mixture of experts: the choice, the experts' work, and the sums."""
+        names = ("gate_bias", "up_bias", "down_bias", "correction", "expert_scale")
+        vectors = {name: getattr(op, name) for name in names}
+        vectors = {
+            name: None if vector is None else np.ascontiguousarray(vector, np.float32)
+            for name, vector in vectors.items()
+        }
+        plain = ("x", "logits", "out", "hidden", "parts", "gate", "up", "down", "num_experts", "width")
+        spec = ExpertsSpec(
+            **{name: getattr(op, name) for name in (*plain, "num_groups", "num_groups_used")},
+            used=op.num_used,
+            router=_ROUTERS[op.router],
+            normalise=op.normalise,
+            scales_input=op.scales_input,
+            activation=ACTIVATIONS[op.activation],
+            weight_scale=op.scale,
+            **{name: _address(vector) for name, vector in vectors.items()},
+        )
+        checked(self._lib.memra_plan_experts(self._plan, ctypes.byref(spec)))
+
     def attention(  # noqa: PLR0913 - the attributes of the operator
         self,
         q: int,
@@ -389,10 +526,12 @@ class Plan:
         num_heads: int,
         scale: float,
         window: int = 0,
+        chunk: int = 0,
+        causal: bool = True,
         softcap: float = 0.0,
         sinks: NDArray[np.float32] | None = None,
     ) -> None:
-        """Add causal attention over the pages; window 0 sees everything, softcap 0 is off, `sinks` are `[num_heads]`.
+        """Add attention over the pages; window and chunk 0 see everything, softcap 0 is off, `sinks` are `[num_heads]`.
 
         Raises:
             NativeError: sizes that contradict each other.
@@ -406,6 +545,8 @@ class Plan:
             layer=layer,
             num_heads=num_heads,
             window=window,
+            chunk=chunk,
+            causal=causal,
             scale=scale,
             softcap=softcap,
             sinks=_address(kept),
@@ -454,6 +595,7 @@ class Plan:
         spec.token_ids, spec.positions = _address(batch.token_ids), _address(batch.positions)
         spec.sequences, spec.output_rows = _address(batch.sequences), _address(batch.output_rows)
         spec.page_tables = _address(batch.page_tables)
+        spec.states_in, spec.states_out = _address(batch.states_in), _address(batch.states_out)
         checked(self._lib.memra_plan_run(self._plan, ctypes.byref(spec)))
         return self._logits[:num_outputs, : self._output_width]
 
@@ -467,6 +609,15 @@ class Plan:
         """
         address = checked(self._lib.memra_plan_page(self._plan, index))
         return ctypes.string_at(address, self._lib.memra_plan_page_bytes(self._plan))
+
+    def state(self, index: int) -> bytes:
+        """A copy of one state, float32.
+
+        Raises:
+            NativeError: no such state.
+        """
+        address = checked(self._lib.memra_plan_state(self._plan, index))
+        return ctypes.string_at(address, self._lib.memra_plan_state_bytes(self._plan))
 
     def close(self) -> None:
         """Free everything; nothing else may be called afterwards. May be called twice."""

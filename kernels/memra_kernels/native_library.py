@@ -50,9 +50,43 @@ class AttentionSpec(ctypes.Structure):
     """Mirrors `AttentionSpec`."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("q", "out", "layer", "num_heads", "window")),
+        *((name, ctypes.c_int32) for name in ("q", "out", "layer", "num_heads", "window", "chunk", "causal")),
         *((name, ctypes.c_float) for name in ("scale", "softcap")),
         ("sinks", ctypes.c_void_p),
+    )
+
+
+class ConvSpec(ctypes.Structure):
+    """Mirrors `ConvSpec`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("x", "out", "taps", "activation")),
+        *((name, ctypes.c_void_p) for name in ("weight", "bias")),
+        ("state_offset", ctypes.c_size_t),
+    )
+
+
+class DeltaSpec(ctypes.Structure):
+    """Mirrors `DeltaSpec`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("q", "k", "v", "a", "b", "out", "num_key_heads", "num_value_heads")),
+        *((name, ctypes.c_int32) for name in ("key_dim", "value_dim", "tiled")),
+        ("scale", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("a_log", "dt_bias")),
+        ("state_offset", ctypes.c_size_t),
+    )
+
+
+class ExpertsSpec(ctypes.Structure):
+    """Mirrors `ExpertsSpec`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("x", "logits", "out", "hidden", "parts", "gate", "up", "down")),
+        *((name, ctypes.c_int32) for name in ("num_experts", "used", "width", "num_groups", "num_groups_used")),
+        *((name, ctypes.c_int32) for name in ("router", "normalise", "scales_input", "activation")),
+        ("weight_scale", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("gate_bias", "up_bias", "down_bias", "correction", "expert_scale")),
     )
 
 
@@ -63,6 +97,7 @@ class StepSpec(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("rows", "outputs", "num_sequences", "pages_per_sequence")),
         ("logits_stride", ctypes.c_int32),
         *((name, ctypes.c_void_p) for name in ("token_ids", "positions", "sequences", "output_rows", "page_tables")),
+        *((name, ctypes.c_void_p) for name in ("states_in", "states_out")),
         ("logits", ctypes.c_void_p),
     )
 
@@ -82,7 +117,13 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "memra_weight_bytes": (ctypes.c_int64, (_INT, _INT, _INT)),
     "memra_repack": (_INT, (_HANDLE, _INT, _HANDLE, ctypes.c_size_t, _INT, _INT, _HANDLE)),
     "memra_plan_unpack": (_INT, (_HANDLE, _INT, _HANDLE)),
-    "memra_plan_buffer": (_INT, (_HANDLE, _INT, _INT, _INT)),
+    "memra_plan_buffer": (_INT, (_HANDLE, _INT, _INT, _INT, _INT)),
+    "memra_plan_states": (_INT, (_HANDLE, _INT, ctypes.c_size_t)),
+    "memra_plan_state_bytes": (ctypes.c_size_t, (_HANDLE,)),
+    "memra_plan_state": (_HANDLE, (_HANDLE, _INT)),
+    "memra_plan_conv": (_INT, (_HANDLE, _HANDLE)),
+    "memra_plan_delta": (_INT, (_HANDLE, _HANDLE)),
+    "memra_plan_experts": (_INT, (_HANDLE, _HANDLE)),
     "memra_plan_cache": (_INT, (_HANDLE, _INT, _INT, _HANDLE, _HANDLE, _HANDLE, _INT)),
     "memra_plan_row": (_INT, (_HANDLE, _HANDLE)),
     "memra_plan_linear": (_INT, (_HANDLE, _HANDLE)),
@@ -114,11 +155,12 @@ def library(path: Path = build_native.LIBRARY) -> ctypes.CDLL:
         lib = ctypes.CDLL(str(path))
     except OSError as error:
         raise NativeUnavailableError(f"the native CPU engine does not load ({error}): {remedy}") from error
+    lib.memra_source_digest.restype = ctypes.c_char_p
+    if lib.memra_source_digest().decode() != build_native.source_digest():
+        raise NativeUnavailableError(f"the native CPU engine was built from other sources: {remedy}")
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
-    if lib.memra_source_digest().decode() != build_native.source_digest():
-        raise NativeUnavailableError(f"the native CPU engine was built from other sources: {remedy}")
     levels = grid_levels()
     if lib.memra_grids(levels.ctypes.data, levels.nbytes) < 0:
         raise NativeUnavailableError(f"the package gguf does not fit: {lib.memra_error().decode()}")

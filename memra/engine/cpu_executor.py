@@ -17,13 +17,15 @@ from memra_kernels.native import (
 )
 from numpy.typing import NDArray
 
-from memra.engine.cpu_plan import PlanBuilder, cache_layers
+from memra.engine.cpu_plan import PlanBuilder, cache_layers, state_floats
 from memra.engine.executor import RowBatch, WeightTensors
 from memra.engine.matrix_tiles import load_tiles
 from memra.engine.repack_cache import RepackCache
 from memra.errors import ConfigurationError
 from memra.layers.program import Program
 
+_SPARE_STATES = 2
+"""Where a sequence's state waits that is cut by the end of a native step."""
 _MAX_ROWS = 512
 """Rows of one native step; larger batches run as several. Activations of 512 rows stay within the caches."""
 
@@ -73,8 +75,12 @@ class CpuExecutor:
         try:
             self.variant = variant or usable_variants()[0]
             self._pool = ThreadPool(num_threads)
-            self._plan = Plan(self._pool, variant=self.variant, max_rows=_MAX_ROWS)
+            # An encoder's sequences cannot be cut.
+            self._max_rows = _MAX_ROWS if program.is_causal else max(_MAX_ROWS, program.context_tokens)
+            self._plan = Plan(self._pool, variant=self.variant, max_rows=self._max_rows)
             self._plan.cache(num_pages=num_pages, layers=cache_layers(program), kv_type=kv_type)
+            if num_states:
+                self._plan.states(num_states + _SPARE_STATES, num_floats=state_floats(program))
             tiles = None if cache is None else load_tiles(cache, self._pool, program, tensors)
             PlanBuilder(self._plan, program, tensors, tiles=tiles).build()
         except (NativeError, NativeUnavailableError) as error:
@@ -127,28 +133,51 @@ class CpuExecutor:
             _int32(batch.sequences),
             _int32(batch.page_tables),
             _int32(batch.output_rows),
+            _int32(batch.states_in) if self._num_states else None,
+            _int32(batch.states_out) if self._num_states else None,
         )
         num_rows = native.token_ids.size
         if num_rows == 0:
-            return np.empty((0, self.vocab_size), np.float32)
-        if num_rows <= _MAX_ROWS:
+            return np.empty((0, self._program.output_width), np.float32)
+        if num_rows <= self._max_rows:
             return plan.run(native)
         return self._run_in_parts(plan, native)
 
     def _run_in_parts(self, plan: Plan, batch: Batch) -> NDArray[np.float32]:
-        logits = np.empty((batch.output_rows.size, self.vocab_size), np.float32)
-        for first in range(0, batch.token_ids.size, _MAX_ROWS):
+        if not self._program.is_causal:
+            raise NativeError(f"an encoder takes at most {self._max_rows} rows in one step")
+        logits = np.empty((batch.output_rows.size, self._program.output_width), np.float32)
+        for index, first in enumerate(range(0, batch.token_ids.size, _MAX_ROWS)):
             rows = slice(first, first + _MAX_ROWS)
             low, high = np.searchsorted(batch.output_rows, [first, first + _MAX_ROWS])
+            states_in, states_out = self._cut_states(batch, index)
             part = Batch(
                 batch.token_ids[rows],
                 batch.positions[rows],
                 batch.sequences[rows],
                 batch.page_tables,
                 _int32(batch.output_rows[low:high] - first),
+                states_in,
+                states_out,
             )
             logits[low:high] = plan.run(part)
         return logits
+
+    def _cut_states(self, batch: Batch, index: int) -> tuple[NDArray[np.int32], NDArray[np.int32]] | tuple[None, None]:
+        """States for part `index`: a sequence that goes on from the part before, or into the next, waits in a spare.
+
+        The spares are used in turns, so that no part writes the state that it reads.
+        """
+        if batch.states_in is None or batch.states_out is None:
+            return None, None
+        states_in, states_out = batch.states_in.copy(), batch.states_out.copy()
+        first, end = index * _MAX_ROWS, (index + 1) * _MAX_ROWS
+        sequences = batch.sequences
+        if first and sequences[first - 1] == sequences[first]:
+            states_in[sequences[first]] = self._num_states + (index - 1) % _SPARE_STATES
+        if end < sequences.size and sequences[end - 1] == sequences[end]:
+            states_out[sequences[end]] = self._num_states + index % _SPARE_STATES
+        return states_in, states_out
 
     def export_pages(self, page_ids: list[int]) -> bytes:
         """The raw cache bytes of these pages."""
@@ -157,8 +186,7 @@ class CpuExecutor:
 
     def export_state(self, state_id: int) -> bytes:
         """The raw bytes of one recurrent state."""
-        del state_id  # the plan builder refuses recurrent operators
-        return b""
+        return self._open_plan().state(state_id) if self._num_states else b""
 
     def close(self) -> None:
         """Stop the threads and free the memory; may be called twice."""

@@ -6,6 +6,7 @@ keys and values, quantising for the matrices that follow). Called once per model
 to know sequences, pages in use and threads.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from memra_kernels.native import (
     MAX_HEAD_DIM,
     MAX_PARTS,
     CacheLayer,
+    DeltaOp,
+    ExpertsOp,
     LinearPart,
     Plan,
     RowOp,
@@ -31,7 +34,10 @@ from memra.layers.dataflow import inputs_of, output_of
 from memra.layers.operators import (
     Add,
     Attention,
+    CausalConv,
     Embed,
+    Experts,
+    GatedDelta,
     GatedProduct,
     Head,
     HiddenOutput,
@@ -105,6 +111,12 @@ class PlanBuilder:
                 self._plan.row(rope_row_op(operator, x=x, angles=angles))
             case Attention():
                 self._add_attention(index, operator)
+            case CausalConv():
+                self._add_conv(index, operator)
+            case GatedDelta():
+                self._add_delta(index, operator)
+            case Experts():
+                self._add_experts(index, operator)
             case HiddenOutput():
                 self._plan.hidden(self._floats[operator.x], width=self._program.buffers[operator.x])
                 self._plan.limit(token_ids=self._program.vocab_size)
@@ -249,8 +261,9 @@ class PlanBuilder:
             )
 
     def _add_attention(self, index: int, operator: Attention) -> None:
-        k, v = self._floats[operator.k or ""], self._floats[operator.v or ""]
-        self._plan.row(RowOp(kind="store", x=k, y=v, layer=operator.layer))
+        if operator.k is not None and operator.v is not None:
+            k, v = self._floats[operator.k], self._floats[operator.v]
+            self._plan.row(RowOp(kind="store", x=k, y=v, layer=operator.layer))
         q = self._floats[operator.q]
         can_quantise = operator.value_dim % _QUANT_BLOCK == 0
         out = self._output(index, operator.out, floats=not can_quantise)
@@ -261,11 +274,103 @@ class PlanBuilder:
             num_heads=operator.num_heads,
             scale=operator.scale,
             window=operator.window or 0,
+            chunk=operator.chunk or 0,
+            causal=operator.causal,
             softcap=operator.softcap or 0.0,
             sinks=None if operator.sinks is None else self._vector(operator.sinks),
         )
         if not can_quantise:
             self._quantise_output(index, operator.out)
+
+    def _add_conv(self, index: int, operator: CausalConv) -> None:
+        x = self._floats[operator.x]
+        out = self._output(index, operator.out, floats=True)
+        self._plan.conv(
+            x,
+            out=out,
+            weight=self._tensor(operator.weight).dequantise(),
+            offset=self._state_offset(operator.layer),
+            bias=None if operator.bias is None else self._vector(operator.bias),
+            activation=None if operator.activation is None else operator.activation.value,
+        )
+        self._quantise_output(index, operator.out)
+
+    def _add_delta(self, index: int, operator: GatedDelta) -> None:
+        if operator.key_dim % LANES:
+            raise UnsupportedModelError(
+                f"The CPU engine runs delta rules with keys of multiples of {LANES}, not {operator.key_dim}."
+            )
+        inputs = {name: self._floats[getattr(operator, name)] for name in ("q", "k", "v", "a", "b")}
+        self._plan.delta(
+            DeltaOp(
+                **inputs,
+                out=self._output(index, operator.out, floats=True),
+                a_log=self._vector(operator.a_log),
+                dt_bias=self._vector(operator.dt_bias),
+                offset=self._state_offset(operator.layer),
+                num_key_heads=operator.num_key_heads,
+                num_value_heads=operator.num_value_heads,
+                key_dim=operator.key_dim,
+                value_dim=operator.value_dim,
+                scale=operator.scale,
+                tiled=operator.tiled,
+            )
+        )
+        self._quantise_output(index, operator.out)
+
+    def _state_offset(self, layer: int) -> int:
+        """Place of a recurrent operator's part in a state, in float32 values."""
+        return sum(math.prod(state.shape) for state in self._program.state_layers[:layer])
+
+    def _add_experts(self, index: int, operator: Experts) -> None:
+        routing, width = operator.routing, self._program.buffers[operator.out]
+        if operator.width % _QUANT_BLOCK or width % LANES:
+            raise UnsupportedModelError(
+                f"The CPU engine runs experts of multiples of {_QUANT_BLOCK} elements in models of multiples of {LANES}, "
+                f"not {operator.width} and {width}."
+            )
+        reads_floats = self._is_float(operator.down)
+        x = self._input(operator.x, operator.gate)
+        out = self._output(index, operator.out, floats=True)
+        vectors = {
+            name: self._optional_vector(getattr(operator, name))
+            for name in ("gate_bias", "up_bias", "down_bias", "expert_scale")
+        }
+        self._plan.experts(
+            ExpertsOp(
+                x=x,
+                logits=self._floats[operator.router],
+                out=out,
+                hidden=self._slot_buffer("hidden", operator.width, routing.num_used, floats=reads_floats),
+                parts=self._slot_buffer("parts", width, routing.num_used, floats=True),
+                gate=self._weight(operator.gate),
+                up=self._weight(operator.up),
+                down=self._weight(operator.down),
+                num_experts=routing.num_experts,
+                num_used=routing.num_used,
+                width=operator.width,
+                router=routing.function.value,
+                activation=operator.activation.value,
+                num_groups=routing.num_groups,
+                num_groups_used=routing.num_groups_used,
+                normalise=routing.normalise,
+                scales_input=routing.scales_input,
+                scale=routing.scale,
+                correction=self._optional_vector(routing.correction),
+                **vectors,
+            )
+        )
+        self._quantise_output(index, operator.out)
+
+    def _slot_buffer(self, name: str, width: int, num_used: int, *, floats: bool) -> int:
+        """A buffer with a row for every choice of every row, shared by the layers; the program does not name it."""
+        key = (f"{name} {width} {num_used}", floats, not floats)
+        if key not in self._buffers:
+            self._buffers[key] = self._plan.buffer(width, values=floats, quants=not floats, copies=num_used)
+        return self._buffers[key]
+
+    def _optional_vector(self, name: str | None) -> NDArray[np.float32] | None:
+        return None if name is None else self._vector(name)
 
     def _outputs(self, index: int, count: int) -> list[tuple[int, str]]:
         names = [output_of(operator) for operator in self._operators[index : index + count]]
@@ -286,11 +391,23 @@ class PlanBuilder:
         floats = quants = False
         for at in self._reader_indices(index, name):
             operator = self._operators[at]
-            if isinstance(operator, Linear | Head) and not self._is_float(operator.weight):
+            matrix = self._matrix_on(operator, name)
+            if matrix is not None and not self._is_float(matrix):
                 quants = True
             else:
                 floats = True
         return _Readers(floats, quants)
+
+    @staticmethod
+    def _matrix_on(operator: Operator, name: str) -> str | None:
+        """The weight that an operator multiplies a buffer with, if it does nothing else with it."""
+        match operator:
+            case Linear() | Head():
+                return operator.weight
+            case Experts() if name == operator.x and name != operator.router:
+                return operator.gate
+            case _:
+                return None
 
     def _output(self, index: int, name: str, *, floats: bool = False) -> int:
         """The buffer for what operator `index` writes to `name`, with the forms that its readers need.
@@ -345,7 +462,8 @@ class PlanBuilder:
 
     def _add_weight(self, name: str) -> int:
         tensor = self._tensor(name)
-        quant_type, (rows, columns) = stored_type(tensor), tensor.shape
+        quant_type, columns = stored_type(tensor), tensor.shape[-1]
+        rows = math.prod(tensor.shape[:-1])  # experts are stacked
         if self._tiles is not None and name in self._tiles:
             return self._plan.tiles(self._tiles[name], quant_type=quant_type, rows=rows, columns=columns)
         with naming(tensor):
@@ -368,6 +486,11 @@ def _angle_key(operator: Rope) -> tuple[object, ...]:
         operator.frequencies,
         operator.magnitude,
     )
+
+
+def state_floats(program: Program) -> int:
+    """Float32 values of one sequence's recurrent state."""
+    return sum(math.prod(layer.shape) for layer in program.state_layers)
 
 
 def cache_layers(program: Program) -> Sequence[CacheLayer]:

@@ -4,6 +4,7 @@ Trade: knows which tensors are repacked, which are read where the file has them,
 `memra.engine.cpu_executor` and `cpu_plan`. Refuses to know steps, buffers and files.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +17,7 @@ from memra.engine.executor import WeightTensor, WeightTensors
 from memra.engine.repack_cache import RepackCache
 from memra.engine.repack_file import Matrix, Tiles
 from memra.errors import CorruptFileError
-from memra.layers.operators import Embed, Head, Linear
+from memra.layers.operators import Embed, Experts, Head, Linear, Operator
 from memra.layers.program import Program
 
 
@@ -84,18 +85,32 @@ def load_tiles(cache: RepackCache, pool: ThreadPool, program: Program, tensors: 
     return cache.load(find_matrices(program, tensors), write)
 
 
+def matrices_of(operator: Operator) -> tuple[str, ...]:
+    """Weights that an operator multiplies rows with; a stack of experts is one matrix with the rows of all."""
+    match operator:
+        case Linear() | Head():
+            return (operator.weight,)
+        case Experts():
+            return operator.gate, operator.up, operator.down
+        case _:
+            return ()
+
+
 def find_matrices(program: Program, tensors: WeightTensors) -> list[Matrix]:
     """Every matrix once, in the order of use; an embedding table that is no matrix as well comes without tiles.
 
     Raises:
         CorruptFileError: as `find_tensor`.
     """
-    operators = program.operators
-    has_tiles = {operator.weight for operator in operators if isinstance(operator, Linear | Head)}
-    names = dict.fromkeys(operator.weight for operator in operators if isinstance(operator, Embed | Linear | Head))
+    has_tiles = {name for operator in program for name in matrices_of(operator)}
+    names = dict.fromkeys(
+        name
+        for operator in program
+        for name in ((operator.weight,) if isinstance(operator, Embed) else matrices_of(operator))
+    )
     found = []
     for name in names:
         tensor = find_tensor(program, tensors, name)
-        rows, columns = tensor.shape
+        rows, columns = math.prod(tensor.shape[:-1]), tensor.shape[-1]
         found.append(Matrix(name, stored_type(tensor), rows, columns, has_tiles=name in has_tiles))
     return found

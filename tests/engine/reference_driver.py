@@ -11,11 +11,16 @@ from memra.engine.executor import Executor, RowBatch
 
 @dataclass
 class Run:
-    """Some rows of one sequence: `tokens` at positions `start` and on, with the sequence's pages in order."""
+    """Some rows of one sequence: `tokens` at positions `start` and on, with the sequence's pages in order.
+
+    A recurrent model goes on from the state `state_in` (-1 is the beginning) and leaves `state_out`.
+    """
 
     tokens: Sequence[int]
     pages: Sequence[int]
     start: int = 0
+    state_in: int = -1
+    state_out: int | None = None
 
 
 def make_batch(runs: Sequence[Run], *, outputs: Sequence[int] | None = None) -> RowBatch:
@@ -31,6 +36,8 @@ def make_batch(runs: Sequence[Run], *, outputs: Sequence[int] | None = None) -> 
         sequences=np.array([index for index, run in enumerate(runs) for _ in run.tokens], dtype=np.int32),
         page_tables=tables,
         output_rows=np.array(range(len(tokens)) if outputs is None else outputs, dtype=np.int32),
+        states_in=np.array([run.state_in for run in runs if run.state_out is not None], dtype=np.int32),
+        states_out=np.array([run.state_out for run in runs if run.state_out is not None], dtype=np.int32),
     )
 
 
@@ -41,9 +48,15 @@ def run_rows(executor: Executor, runs: Sequence[Run]) -> list[NDArray[np.float32
 
 
 def prefill(executor: Executor, run: Run, cut: int) -> NDArray[np.float32]:
-    """Run a sequence in chunks of `cut` rows; the logits of all rows."""
-    parts = [
-        run_rows(executor, [Run(run.tokens[start : start + cut], run.pages, run.start + start)])[0]
-        for start in range(0, len(run.tokens), cut)
-    ]
+    """Run a sequence in chunks of `cut` rows; the logits of all rows.
+
+    Of a recurrent model the states `run.state_out` and the one after it are used in turns; the last is `run.state_out`.
+    """
+    starts = range(0, len(run.tokens), cut)
+    parts, state = [], run.state_in
+    for index, start in enumerate(starts):
+        after = None if run.state_out is None else run.state_out + (len(starts) - 1 - index) % 2
+        part = Run(run.tokens[start : start + cut], run.pages, run.start + start, state, after)
+        parts.append(run_rows(executor, [part])[0])
+        state = -1 if after is None else after
     return np.concatenate(parts)

@@ -64,6 +64,70 @@ LinearOp linear_op(Plan& plan, const LinearSpec& s) {
   return op;
 }
 
+ConvOp conv_op(Plan& plan, const ConvSpec& s) {
+  ConvOp op{};
+  op.x = plan.buffer(s.x);
+  op.out = plan.buffer(s.out);
+  op.taps = s.taps;
+  op.weight_stride = op.x->stride;
+  op.weight = plan.keep_rows(s.weight, s.taps, op.x->width, (int)op.weight_stride);
+  if (s.bias) op.bias = plan.keep_floats(s.bias, op.x->width, (int)op.x->stride);
+  op.has_activation = s.activation >= 0;
+  op.activation = op.has_activation ? (Gate)s.activation : Gate::Silu;
+  op.state_offset = s.state_offset;
+  return op;
+}
+
+DeltaOp delta_op(Plan& plan, const DeltaSpec& s) {
+  DeltaOp op{};
+  op.q = plan.buffer(s.q);
+  op.k = plan.buffer(s.k);
+  op.v = plan.buffer(s.v);
+  op.a = plan.buffer(s.a);
+  op.b = plan.buffer(s.b);
+  op.out = plan.buffer(s.out);
+  op.a_log = plan.keep_floats(s.a_log, s.num_value_heads, s.num_value_heads);
+  op.dt_bias = plan.keep_floats(s.dt_bias, s.num_value_heads, s.num_value_heads);
+  op.state_offset = s.state_offset;
+  op.num_key_heads = s.num_key_heads;
+  op.num_value_heads = s.num_value_heads;
+  op.key_dim = s.key_dim;
+  op.value_dim = s.value_dim;
+  op.tiled = s.tiled != 0;
+  op.scale = s.scale;
+  return op;
+}
+
+ExpertsOp experts_op(Plan& plan, const ExpertsSpec& s) {
+  ExpertsOp op{};
+  op.x = plan.buffer(s.x);
+  op.logits = plan.buffer(s.logits);
+  op.out = plan.buffer(s.out);
+  op.hidden = plan.buffer(s.hidden);
+  op.parts = plan.buffer(s.parts);
+  const int n = op.num_experts = s.num_experts;
+  op.gate = plan.parts_of(s.gate, n);
+  op.up = plan.parts_of(s.up, n);
+  op.down = plan.parts_of(s.down, n);
+  op.width = s.width;
+  op.bias_stride = (size_t)(s.width + 15) / 16 * 16;
+  op.down_bias_stride = (size_t)(op.out->width + 15) / 16 * 16;
+  if (s.gate_bias) op.gate_bias = plan.keep_rows(s.gate_bias, n, s.width, (int)op.bias_stride);
+  if (s.up_bias) op.up_bias = plan.keep_rows(s.up_bias, n, s.width, (int)op.bias_stride);
+  if (s.down_bias) op.down_bias = plan.keep_rows(s.down_bias, n, op.out->width, (int)op.down_bias_stride);
+  if (s.correction) op.correction = plan.keep_floats(s.correction, n, n);
+  if (s.expert_scale) op.expert_scale = plan.keep_floats(s.expert_scale, n, n);
+  op.used = s.used;
+  op.num_groups = s.num_groups;
+  op.num_groups_used = s.num_groups_used;
+  op.router = (RouterFunction)s.router;
+  op.normalise = s.normalise != 0;
+  op.scales_input = s.scales_input != 0;
+  op.weight_scale = s.weight_scale;
+  op.activation = (Gate)s.activation;
+  return op;
+}
+
 }  // namespace
 
 MEMRA_API const char* memra_error() { return last_error.c_str(); }
@@ -125,8 +189,30 @@ MEMRA_API int memra_plan_unpack(Plan* plan, int weight, float* out) {
   return guarded(-1, [&] { return plan->unpack_weight(weight, out), 0; });
 }
 
-MEMRA_API int memra_plan_buffer(Plan* plan, int width, int has_values, int has_quants) {
-  return guarded(-1, [&] { return plan->add_buffer(width, has_values != 0, has_quants != 0); });
+MEMRA_API int memra_plan_buffer(Plan* plan, int width, int has_values, int has_quants, int copies) {
+  return guarded(-1, [&] { return plan->add_buffer(width, has_values != 0, has_quants != 0, copies); });
+}
+
+MEMRA_API int memra_plan_states(Plan* plan, int num_states, size_t floats) {
+  return guarded(-1, [&] { return plan->set_states(num_states, floats), 0; });
+}
+
+MEMRA_API int memra_plan_conv(Plan* plan, const ConvSpec* spec) {
+  return guarded(-1, [&] { return plan->add_conv(conv_op(*plan, *spec)), 0; });
+}
+
+MEMRA_API int memra_plan_delta(Plan* plan, const DeltaSpec* spec) {
+  return guarded(-1, [&] { return plan->add_delta(delta_op(*plan, *spec)), 0; });
+}
+
+MEMRA_API int memra_plan_experts(Plan* plan, const ExpertsSpec* spec) {
+  return guarded(-1, [&] { return plan->add_experts(experts_op(*plan, *spec)), 0; });
+}
+
+MEMRA_API size_t memra_plan_state_bytes(Plan* plan) { return plan->state_bytes(); }
+
+MEMRA_API const uint8_t* memra_plan_state(Plan* plan, int state) {
+  return guarded<const uint8_t*>(nullptr, [&] { return plan->state(state); });
 }
 
 MEMRA_API int memra_plan_cache(Plan* plan, int num_pages, int num_layers, const int* kv_heads, const int* head_dims,
@@ -158,7 +244,7 @@ MEMRA_API int memra_plan_attention(Plan* plan, const AttentionSpec* s) {
   return guarded(-1, [&] {
     const float* sinks = s->sinks ? plan->keep_floats(s->sinks, s->num_heads, s->num_heads) : nullptr;
     return plan->add_attention({plan->buffer(s->q), plan->buffer(s->out), plan->cache_layer(s->layer), s->num_heads,
-                                s->window, s->scale, s->softcap, sinks}),
+                                {s->window, s->chunk, s->causal != 0}, s->scale, s->softcap, sinks}),
            0;
   });
 }
@@ -187,6 +273,8 @@ MEMRA_API int memra_plan_run(Plan* plan, const StepSpec* s) {
     step.sequences = s->sequences;
     step.output_rows = s->output_rows;
     step.page_tables = s->page_tables;
+    step.states_in = s->states_in;
+    step.states_out = s->states_out;
     step.num_sequences = s->num_sequences;
     step.pages_per_sequence = s->pages_per_sequence;
     step.logits = s->logits;

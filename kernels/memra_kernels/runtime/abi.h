@@ -25,14 +25,35 @@ struct LinearSpec {
 };
 
 struct AttentionSpec {
-  int32_t q, out, layer, num_heads, window;
+  int32_t q, out, layer, num_heads, window, chunk, causal;
   float scale, softcap;
   const float* sinks;  // [num_heads], or null
 };
 
+struct ConvSpec {
+  int32_t x, out, taps, activation;  // activation -1 is none
+  const float *weight, *bias;        // [taps][width of x], and [width] or null
+  size_t state_offset;
+};
+
+struct DeltaSpec {
+  int32_t q, k, v, a, b, out, num_key_heads, num_value_heads, key_dim, value_dim, tiled;
+  float scale;
+  const float *a_log, *dt_bias;
+  size_t state_offset;
+};
+
+// Weights hold the rows of all experts, one expert after the other; vectors are [num_experts][length of a row], or null.
+struct ExpertsSpec {
+  int32_t x, logits, out, hidden, parts, gate, up, down;
+  int32_t num_experts, used, width, num_groups, num_groups_used, router, normalise, scales_input, activation;
+  float weight_scale;
+  const float *gate_bias, *up_bias, *down_bias, *correction, *expert_scale;
+};
+
 struct StepSpec {
   int32_t rows, outputs, num_sequences, pages_per_sequence, logits_stride;
-  const int32_t *token_ids, *positions, *sequences, *output_rows, *page_tables;
+  const int32_t *token_ids, *positions, *sequences, *output_rows, *page_tables, *states_in, *states_out;
   float* logits;
 };
 

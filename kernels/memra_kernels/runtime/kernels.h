@@ -25,6 +25,12 @@ struct KernelTable {
   void (*gated)(const GatedOp&, const Step&, int item, bool many, ThreadScratch&);
   void (*head)(const HeadOp&, const Step&, int item, bool many, ThreadScratch&);
   void (*hidden)(const HiddenOp&, const Step&, int item);
+  void (*conv)(const ConvOp&, const Step&, int row);
+  void (*delta)(const DeltaOp&, const Step&, int item);
+  void (*route)(const ExpertsOp&, int row);
+  void (*expert_gated)(const ExpertsOp&, int item, int many_from, ThreadScratch&);
+  void (*expert_down)(const ExpertsOp&, int item, int many_from, ThreadScratch&);
+  void (*expert_mix)(const ExpertsOp&, int row);
   void (*row)(const RowOp*, int count, const Step&, int row);
   void (*attention)(const AttentionOp&, const Step&, const AttentionWork&, float* partials, ThreadScratch&);
   void (*merge)(const AttentionOp&, const Step&, const AttentionWork&, const float* partials);

@@ -6,8 +6,8 @@ namespace memra {
 namespace {
 
 constexpr int inline_rows = 2;  // batches up to this size run row steps on the thread that finished the step before
-// Places in JobCounts: rows, outputs, then works and merges of each attention shape.
-constexpr int count_rows = 0, count_outputs = 1, count_works = 2;
+// Places in JobCounts: rows, outputs, sequences, then works and merges of each attention shape.
+constexpr int count_rows = 0, count_outputs = 1, count_sequences = 2, count_works = 3;
 
 // A thread's registers for its part of one step.
 class Registers {
@@ -55,11 +55,11 @@ int Plan::add_tiles(int ggml_type, const uint8_t* tiles, size_t bytes, int rows,
   return (int)weights_.size() - 1;
 }
 
-int Plan::add_buffer(int width, bool has_values, bool has_quants) {
-  if (width < 1) throw std::invalid_argument("a buffer needs a width");
+int Plan::add_buffer(int width, bool has_values, bool has_quants, int copies) {
+  if (width < 1 || copies < 1) throw std::invalid_argument("a buffer needs a width and rows");
   Buffer b{width, (size_t)(width + 31) / 32 * 32, quant_row_bytes(width), nullptr, nullptr};
-  if (has_values) b.values = arena_.take_array<float>(b.stride * (size_t)max_rows_);
-  if (has_quants) b.quants = arena_.take(b.quant_stride * (size_t)max_rows_);
+  if (has_values) b.values = arena_.take_array<float>(b.stride * (size_t)(max_rows_ * copies));
+  if (has_quants) b.quants = arena_.take(b.quant_stride * (size_t)(max_rows_ * copies));
   buffers_.push_back(b);
   return (int)buffers_.size() - 1;
 }
@@ -81,6 +81,49 @@ void Plan::set_cache(int num_pages, const std::vector<CacheLayer>& shapes) {
   pages_ = arena_.take(page_bytes_ * (size_t)num_pages);
 }
 
+void Plan::set_states(int num_states, size_t floats) {
+  num_states_ = num_states;
+  state_floats_ = (floats + 15) / 16 * 16;
+  states_ = arena_.take_array<float>(state_floats_ * (size_t)num_states);
+}
+
+void Plan::add_conv(const ConvOp& op) {
+  if (op.taps < 2 || op.taps > max_taps) throw std::invalid_argument("a convolution has 2 to 16 taps");
+  steps_.emplace_back(StepKind::Conv, pool_.threads()).conv = op;
+}
+
+void Plan::add_delta(const DeltaOp& op) {
+  if (op.key_dim % 16) throw std::invalid_argument("keys of a delta rule must be a multiple of 16 wide");
+  steps_.emplace_back(StepKind::Delta, pool_.threads()).delta = op;
+}
+
+void Plan::add_experts(ExpertsOp op) {
+  if (op.width % 32) throw std::invalid_argument("experts must be a multiple of 32 wide");
+  if (op.num_experts > max_experts || op.used < 1 || op.used > op.num_experts)
+    throw std::invalid_argument("a mixture has up to 1024 experts, and uses some of them");
+  op.lists = &expert_lists_.emplace_back(op.num_experts, op.used, max_rows_);
+  for (const StepKind kind : {StepKind::Route, StepKind::ExpertGated, StepKind::ExpertDown, StepKind::ExpertMix})
+    steps_.emplace_back(kind, pool_.threads()).experts = op;
+}
+
+const Weight* Plan::parts_of(int id, int count) {
+  const Weight& whole = *weight(id);
+  if (count < 1 || whole.rows % (16 * count)) throw std::invalid_argument("experts must have a multiple of 16 rows");
+  std::vector<Weight>& parts = expert_weights_.emplace_back((size_t)count, whole);
+  for (int i = 0; i < count; i++) {
+    Weight& part = parts[(size_t)i];
+    part.rows = whole.rows / count;
+    part.tiles = whole.tiles / count;
+    part.data = whole.data + (size_t)i * (size_t)part.tiles * whole.tile_bytes;
+  }
+  return parts.data();
+}
+
+const uint8_t* Plan::state(int id) const {
+  if (id < 0 || id >= num_states_) throw std::invalid_argument("state " + std::to_string(id) + " does not exist");
+  return (const uint8_t*)(states_ + (size_t)id * state_floats_);
+}
+
 void Plan::add_row_op(RowOp op, bool starts_step) {
   if (starts_step || steps_.empty() || steps_.back().kind != StepKind::Rows)
     steps_.emplace_back(StepKind::Rows, pool_.threads());
@@ -100,7 +143,7 @@ void Plan::add_head(const HeadOp& op) { steps_.emplace_back(StepKind::Head, pool
 void Plan::add_hidden(const HiddenOp& op) { steps_.emplace_back(StepKind::Hidden, pool_.threads()).hidden = op; }
 
 void Plan::add_attention(AttentionOp op) {
-  const AttentionShape shape{op.num_heads, op.layer.num_kv_heads, op.layer.value_dim, op.window};
+  const AttentionShape shape{op.num_heads, op.layer.num_kv_heads, op.layer.value_dim, op.sight};
   if (op.num_heads % op.layer.num_kv_heads) throw std::invalid_argument("query heads must be a multiple of kv heads");
   size_t found = 0;
   while (found < work_lists_.size() && !(work_lists_[found].shape() == shape)) found++;
@@ -119,6 +162,14 @@ const Weight* Plan::weight(int id) const { return &weights_.at((size_t)id); }
 const float* Plan::keep_floats(const float* values, int count, int padded) {
   float* kept = arena_.take_array<float>((size_t)padded);
   std::copy(values, values + count, kept);
+  return kept;
+}
+
+const float* Plan::keep_rows(const float* values, int rows, int count, int padded) {
+  float* kept = arena_.take_array<float>((size_t)rows * (size_t)padded);
+  for (int row = 0; row < rows; row++)
+    std::copy(values + (size_t)row * (size_t)count, values + (size_t)(row + 1) * (size_t)count,
+              kept + (size_t)row * (size_t)padded);
   return kept;
 }
 
@@ -156,14 +207,51 @@ void Plan::check(const Step& step) const {
   }
 }
 
+// A state that is read may be read by several sequences; one that is written belongs to one alone, and is not read.
+void Plan::check_states(const Step& step) const {
+  if (!num_states_) return;
+  if (!step.states_in || !step.states_out) throw std::invalid_argument("the sequences of a step have no states");
+  for (int s = 0; s < step.num_sequences; s++) {
+    const int out = step.states_out[s];
+    if (step.states_in[s] < -1 || step.states_in[s] >= num_states_ || out < 0 || out >= num_states_)
+      throw std::invalid_argument("a state does not exist");
+    for (int other = 0; other < step.num_sequences; other++) {
+      if (step.states_in[other] == out || (other != s && step.states_out[other] == out))
+        throw std::invalid_argument("a state is written that another sequence uses");
+    }
+  }
+}
+
+// Where each sequence's rows lie. Throws where they are not consecutive.
+void Plan::find_runs(const Step& step) {
+  runs_.assign((size_t)step.num_sequences, SequenceRun{0, 0, -1, -1});
+  for (int row = 0; row < step.rows; row++) {
+    SequenceRun& run = runs_[(size_t)step.sequences[row]];
+    if (run.count == 0) run.first = row;
+    else if (row != run.first + run.count || step.positions[row] != step.positions[row - 1] + 1)
+      throw std::invalid_argument("the rows of a sequence are not consecutive");
+    run.count++;
+  }
+  for (int s = 0; num_states_ && s < step.num_sequences; s++) {
+    runs_[(size_t)s].state_in = step.states_in[s];
+    runs_[(size_t)s].state_out = step.states_out[s];
+  }
+}
+
 void Plan::run(const Step& step) {
   check(step);
+  check_states(step);
+  find_runs(step);
   step_ = step;
+  step_.runs = runs_.data();
+  step_.states = states_;
+  step_.state_floats = state_floats_;
   step_.pages = pages_;
   step_.page_bytes = page_bytes_;
   JobCounts counts{};
   counts.value[count_rows] = step.rows;
   counts.value[count_outputs] = step.outputs;
+  counts.value[count_sequences] = step.num_sequences;
   for (size_t i = 0; i < work_lists_.size(); i++) {
     work_lists_[i].plan(step_, pool_.threads());
     counts.value[count_works + 2 * i] = (int)work_lists_[i].works().size();
@@ -228,6 +316,26 @@ bool Plan::run_step(PlanStep& s, PlanStep* tail, int thread, uint32_t generation
           outputs ? units(*s.head.weight, many ? 2 : 1) : 0, thread, generation,
           [&](int i) { kernels_.head(s.head, step_, i, many, scratch); }, nothing);
     }
+    case StepKind::Conv:
+      return s.claims.share(rows, thread, generation, [&](int row) { kernels_.conv(s.conv, step_, row); }, run_tail);
+    case StepKind::Delta:
+      return s.claims.share(
+          counts.value[count_sequences] * s.delta.num_value_heads, thread, generation,
+          [&](int i) { kernels_.delta(s.delta, step_, i); }, run_tail);
+    case StepKind::Route:
+      return s.claims.share(
+          rows, thread, generation, [&](int row) { kernels_.route(s.experts, row); },
+          [&] { s.experts.lists->group(rows); });
+    case StepKind::ExpertGated:
+      return s.claims.share(
+          s.experts.num_experts * (s.experts.width / 32), thread, generation,
+          [&](int i) { kernels_.expert_gated(s.experts, i, many_rows_from_, scratch); }, nothing);
+    case StepKind::ExpertDown:
+      return s.claims.share(
+          s.experts.num_experts * ((s.experts.out->width + 31) / 32), thread, generation,
+          [&](int i) { kernels_.expert_down(s.experts, i, many_rows_from_, scratch); }, nothing);
+    case StepKind::ExpertMix:
+      return s.claims.share(rows, thread, generation, [&](int row) { kernels_.expert_mix(s.experts, row); }, run_tail);
     case StepKind::Hidden:
       return s.claims.share(
           outputs, thread, generation, [&](int i) { kernels_.hidden(s.hidden, step_, i); }, nothing);

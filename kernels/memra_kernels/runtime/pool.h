@@ -17,7 +17,7 @@
 
 namespace memra {
 
-constexpr int step_counts = 12;
+constexpr int step_counts = 13;
 
 // What a job needs to divide its work, copied by each thread before it starts.
 struct JobCounts {

@@ -93,10 +93,29 @@ struct CacheLayer {
   size_t head_bytes() const { return key_bytes() + page_tokens * kv_row_bytes(type, value_dim); }
 };
 
+// Which keys of its sequence a query sees; window and chunk 0 are off.
+struct Sight {
+  int32_t window, chunk;
+  bool causal;
+
+  bool operator==(const Sight&) const = default;
+
+  int oldest(int position) const {
+    const int first = chunk ? position / chunk * chunk : 0, reach = causal ? window - 1 : window / 2;
+    return window && position - reach > first ? position - reach : first;
+  }
+  // `last` is the last position of the sequence.
+  int newest(int position, int last) const {
+    if (causal) return position;
+    return window && position + window / 2 < last ? position + window / 2 : last;
+  }
+};
+
 struct AttentionOp {
   const Buffer *q, *out;
   CacheLayer layer;
-  int32_t num_heads, window;  // window 0 sees everything
+  int32_t num_heads;
+  Sight sight;
   float scale, softcap;
   const float* sinks;  // a score per query head that has no value, or null
 };
@@ -136,6 +155,52 @@ struct RowOp {
   size_t stored_row_bytes;
 };
 
+constexpr int max_taps = 16;       // of a convolution
+constexpr int max_experts = 1024;  // of a mixture
+
+// Depthwise convolution over a sequence's last `taps` rows; `state_offset` floats into a state lie its last inputs.
+struct ConvOp {
+  const Buffer *x, *out;
+  const float *weight, *bias;  // weight [taps][weight_stride], the oldest token's first; bias or null
+  size_t weight_stride, state_offset;
+  int32_t taps;
+  bool has_activation;
+  Gate activation;
+};
+
+struct DeltaOp {
+  const Buffer *q, *k, *v, *a, *b, *out;
+  const float *a_log, *dt_bias;
+  size_t state_offset;
+  int32_t num_key_heads, num_value_heads, key_dim, value_dim;
+  bool tiled;
+  float scale;
+};
+
+enum class RouterFunction : int32_t { Softmax, Sigmoid, SoftmaxOfChosen };
+
+class ExpertLists;
+
+// A mixture of experts: weights by expert, buffers of one row a slot (see experts/cpu/expert_lists.h).
+struct ExpertsOp {
+  const Buffer *x, *logits, *out;
+  const Buffer *hidden, *parts;  // one row a slot
+  const Weight *gate, *up, *down;  // [num_experts]
+  const float *gate_bias, *up_bias, *down_bias, *correction, *expert_scale;  // rows of `*_stride`, or null
+  size_t bias_stride, down_bias_stride;
+  int32_t num_experts, used, width, num_groups, num_groups_used;
+  RouterFunction router;
+  bool normalise, scales_input;
+  float weight_scale;
+  Gate activation;
+  ExpertLists* lists;
+};
+
+// The consecutive rows of one sequence in a step, and its states before and after them; state_in -1 is all zeros.
+struct SequenceRun {
+  int32_t first, count, state_in, state_out;
+};
+
 // What a step's kernels may read; valid while an item of that step is running.
 struct Step {
   int32_t rows, outputs;
@@ -145,6 +210,24 @@ struct Step {
   size_t page_bytes;
   float* logits;  // [outputs][logits_stride]
   size_t logits_stride;
+  const int32_t *states_in, *states_out;  // [num_sequences], or null for a model without states
+  const SequenceRun* runs;                // [num_sequences]
+  float* states;
+  size_t state_floats;
+
+  // The last position of a row's sequence in this step.
+  int last_position(int row) const {
+    const SequenceRun& run = runs[sequences[row]];
+    return positions[run.first + run.count - 1];
+  }
+
+  // Part of a state before the step, null for zeros; and where that part goes after it.
+  const float* state(int id, size_t offset) const {
+    return id < 0 ? nullptr : states + (size_t)id * state_floats + offset;
+  }
+  float* state_out(const SequenceRun& run, size_t offset) const {
+    return states + (size_t)run.state_out * state_floats + offset;
+  }
 
   uint8_t* page(int sequence, int position) const {
     return pages + (size_t)page_tables[(size_t)sequence * pages_per_sequence + position / page_tokens] * page_bytes;

@@ -1,5 +1,8 @@
 // Compiled once per instruction set, with MEMRA_VARIANT naming it: every kernel of that variant and the table of them.
 #include "../attention/cpu/attention.h"
+#include "../causal_conv/cpu/conv_row.h"
+#include "../experts/cpu/experts.h"
+#include "../gated_delta/cpu/delta_head.h"
 #include "../gated_product/cpu/gated_linear.h"
 #include "../head/cpu/head.h"
 #include "kernels.h"
@@ -20,6 +23,12 @@ const KernelTable table = {MEMRA_NAME(MEMRA_VARIANT),
                            gated_item,
                            head_item,
                            hidden_item,
+                           conv_row,
+                           delta_item,
+                           route_row,
+                           expert_gated_item,
+                           expert_down_item,
+                           expert_mix_row,
                            run_row,
                            attention_work,
                            merge_work};

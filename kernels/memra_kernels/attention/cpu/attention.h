@@ -1,4 +1,4 @@
-// Causal attention over paged keys and values, in splits of 256 keys that are merged in order of position.
+// Attention over paged keys and values, in splits of 256 keys that are merged in order of position.
 //
 // Splits start at multiples of 256 positions and each is a softmax of its own, so the float order of a row depends on
 // its position alone: decode, prefill, any batch, any number of threads, and parts computed elsewhere give the same
@@ -55,10 +55,10 @@ static inline void finish_query(const AttentionOp& op, int row, int head, float*
 }
 
 // The part of a query's keys that lies in a split; empty when from >= to.
-static inline void see_split(Query& q, int split, int window) {
-  const int start = split * split_tokens, oldest = window && q.position >= window ? q.position - window + 1 : 0;
-  q.from = oldest > start ? oldest - start : 0;
-  q.to = q.position + 1 - start < split_tokens ? q.position + 1 - start : split_tokens;
+static inline void see_split(Query& q, int split) {
+  const int start = split * split_tokens;
+  q.from = q.oldest > start ? q.oldest - start : 0;
+  q.to = q.newest + 1 - start < split_tokens ? q.newest + 1 - start : split_tokens;
 }
 
 // The two passes by number of queries, less one.
@@ -150,7 +150,7 @@ static inline void attend_split(const AttentionOp& op, const Step& step, const A
   view.from = split_tokens;
   for (int n = 0; n < count; n++) {
     Query& q = queries[n];
-    see_split(q, split, op.window);
+    see_split(q, split);
     if (q.from >= q.to) continue;
     for (int d = 0; d < dim; d += 16) f_store(q.partial + d, f_zero());
     view.from = q.from < view.from ? q.from : view.from;
@@ -179,11 +179,13 @@ static void attention_work(const AttentionOp& op, const Step& step, const Attent
   Query queries[max_queries];
   for (int n = 0; n < count; n++) {
     const int row = work.row + n / work.num_heads, head = work.first_head + n % work.num_heads;
+    const int position = step.positions[row];
     queries[n] = {op.q->row(row) + (size_t)head * op.layer.head_dim,
                   scratch.scores + n * split_tokens,
                   scratch.partials + (size_t)n * 2 * floats,
                   scratch.partials + (size_t)(n * 2 + 1) * floats,
-                  step.positions[row],
+                  op.sight.oldest(position),
+                  op.sight.newest(position, step.last_position(row)),
                   0,
                   0};
     if (work.slot < 0) start_running(queries[n].running, dim);

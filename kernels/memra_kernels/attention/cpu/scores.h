@@ -11,7 +11,8 @@ struct Query {
   float* scores;   // [split_tokens]
   float* partial;  // output of the split at hand, then maximum and sum
   float* running;  // the same, merged over the splits so far
-  int position, from, to;
+  int oldest, newest;  // positions that it sees
+  int from, to;
 };
 
 // Adds the products of dimensions [from, to) to one chain of fused multiply-adds per score.

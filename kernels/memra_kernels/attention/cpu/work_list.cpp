@@ -17,8 +17,12 @@ int run_length(const Step& step, int row) {
 
 }  // namespace
 
-int WorkList::first_split(int position) const {
-  return shape_.window && position >= shape_.window ? (position - shape_.window + 1) / split_tokens : 0;
+int WorkList::first_split(const Step& step, int row) const {
+  return shape_.sight.oldest(step.positions[row]) / split_tokens;
+}
+
+int WorkList::end_split(const Step& step, int row) const {
+  return shape_.sight.newest(step.positions[row], step.last_position(row)) / split_tokens + 1;
 }
 
 // Rows side by side share each pass over their keys and values.
@@ -27,10 +31,10 @@ void WorkList::add_run(const Step& step, int row, int num_rows) {
   const int tile = rows_per_work(heads);
   for (int end = row + num_rows; row < end; row += tile) {
     const int rows = std::min(tile, end - row);
-    const int first = first_split(step.positions[row]), last = step.positions[row + rows - 1] / split_tokens;
+    const int first = first_split(step, row), splits = end_split(step, row + rows - 1) - first;
     for (int kv = 0; kv < shape_.num_kv_heads; kv++) {
       for (int h = 0; h < group; h += heads) {
-        works_.push_back({row, rows, kv, kv * group + h, std::min(heads, group - h), first, last - first + 1, -1});
+        works_.push_back({row, rows, kv, kv * group + h, std::min(heads, group - h), first, splits, -1});
       }
     }
   }
@@ -39,7 +43,7 @@ void WorkList::add_run(const Step& step, int row, int num_rows) {
 // One row whose splits, or whose heads, go to several threads.
 void WorkList::add_split_row(const Step& step, int row, int splits_per_work, int heads_per_work) {
   const int group = shape_.num_heads / shape_.num_kv_heads;
-  const int first = first_split(step.positions[row]), end = step.positions[row] / split_tokens + 1;
+  const int first = first_split(step, row), end = end_split(step, row);
   for (int kv = 0; kv < shape_.num_kv_heads; kv++) {
     for (int h = 0; h < group; h += heads_per_work) {
       const int heads = std::min(heads_per_work, group - h);
@@ -69,7 +73,7 @@ void WorkList::plan(const Step& step, int threads) {
   const int enough = 4 * threads, group = shape_.num_heads / shape_.num_kv_heads;
   int pieces = 0, splits = 0;
   for (int row = 0; row < step.rows; row++) {
-    splits += step.positions[row] / split_tokens + 1 - first_split(step.positions[row]);
+    splits += end_split(step, row) - first_split(step, row);
     pieces += shape_.num_kv_heads;
   }
   if (threads == 1 || pieces >= enough) {

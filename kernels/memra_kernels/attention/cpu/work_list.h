@@ -10,7 +10,8 @@ namespace memra {
 
 // Attention layers of one shape share a division.
 struct AttentionShape {
-  int32_t num_heads, num_kv_heads, value_dim, window;
+  int32_t num_heads, num_kv_heads, value_dim;
+  Sight sight;
 
   bool operator==(const AttentionShape&) const = default;
 };
@@ -30,7 +31,9 @@ class WorkList {
  private:
   void add_run(const Step& step, int row, int num_rows);
   void add_split_row(const Step& step, int row, int splits_per_work, int heads_per_work);
-  int first_split(int position) const;
+  // The splits that a row sees some of: the first, and one more than the last.
+  int first_split(const Step& step, int row) const;
+  int end_split(const Step& step, int row) const;
 
   AttentionShape shape_;
   std::vector<AttentionWork> works_, merges_;

@@ -1,10 +1,20 @@
-// One tile (16 outputs) times 1 to 8 activation rows, streaming the weights once: the decode kernel.
+// One tile (16 outputs) times a few activation rows, streaming the weights once: the decode kernel.
 #pragma once
+#include <array>
+#include <utility>
+
 #include "block_ops.h"
 
 namespace memra::MEMRA_VARIANT {
 
+// As many rows as have room in the registers; the portable variant has none to spare, and compiles quickly so.
+#if defined(MEMRA_VEC_AVX512)
 constexpr int few_rows = 8;
+#elif defined(MEMRA_VEC_AVX2)
+constexpr int few_rows = 4;
+#else
+constexpr int few_rows = 1;
+#endif
 // Bytes ahead of the reader that are prefetched: about the best of 2, 4 and 8 KiB in one scan on a Xeon with
 // AVX512-VNNI whose other core was busy.
 constexpr int prefetch_bytes = 4096;
@@ -51,9 +61,14 @@ static void few_rows_tile(const Weight& w, int tile, const uint8_t* const* x, F*
 
 typedef void (*FewRowsFn)(const Weight& w, int tile, const uint8_t* const* x, F* out);
 
+template <Layout L, size_t... N>
+static constexpr std::array<FewRowsFn, few_rows> few_rows_table(std::index_sequence<N...>) {
+  return {few_rows_tile<L, N + 1>...};
+}
+
+// By number of rows, less one.
 template <Layout L>
-static constexpr FewRowsFn few_rows_kernels[few_rows] = {few_rows_tile<L, 1>, few_rows_tile<L, 2>, few_rows_tile<L, 3>,
-                                                         few_rows_tile<L, 4>, few_rows_tile<L, 5>, few_rows_tile<L, 6>,
-                                                         few_rows_tile<L, 7>, few_rows_tile<L, 8>};
+static constexpr std::array<FewRowsFn, few_rows> few_rows_kernels =
+    few_rows_table<L>(std::make_index_sequence<few_rows>());
 
 }  // namespace memra::MEMRA_VARIANT

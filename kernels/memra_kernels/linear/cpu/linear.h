@@ -26,7 +26,7 @@ constexpr size_t unpacked_bytes = sizeof(SignedUnpacked) > sizeof(Unpacked) ? si
 // Halved layouts need two sums a block, and taking sums out of tiles is what costs most.
 template <Layout L>
 static constexpr LayoutKernels kernels_of() {
-  return {few_rows_kernels<L>, is_halved(traits(L).scale) ? many_rows<L> : tile_rows<L>};
+  return {few_rows_kernels<L>.data(), is_halved(traits(L).scale) ? many_rows<L> : tile_rows<L>};
 }
 #else
 constexpr int many_rows_from = 17;
@@ -34,7 +34,7 @@ constexpr size_t unpacked_bytes = sizeof(Unpacked);
 
 template <Layout L>
 static constexpr LayoutKernels kernels_of() {
-  return {few_rows_kernels<L>, many_rows<L>};
+  return {few_rows_kernels<L>.data(), many_rows<L>};
 }
 #endif
 
