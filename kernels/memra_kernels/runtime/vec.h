@@ -4,6 +4,8 @@
 #include "vec_avx512.h"
 #elif defined(MEMRA_VEC_AVX2)
 #include "vec_avx2.h"
+#elif defined(MEMRA_VEC_NEON)
+#include "vec_neon.h"
 #else
 #include "vec_scalar.h"
 #endif

@@ -1,6 +1,6 @@
 // Sixteen-lane vectors on AVX-512 (F, BW, DQ, VL, VNNI): one register each.
 //
-// The three vec_*.h files offer the same names. Float operations are IEEE single operations lane by lane, so that
+// The vec_*.h files offer the same names. Float operations are IEEE single operations lane by lane, so that
 // every variant gives the same bits; sums over lanes always fold 16 -> 8 -> 4 -> 2 -> 1 by halves.
 #pragma once
 #include <immintrin.h>

@@ -6,6 +6,10 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "../../runtime/x86_features.h"
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 // Vectors are passed between functions of this file alone, so how other files would pass them does not matter.
@@ -17,6 +21,8 @@
 #define MEMRA_PASSES_BYTES 16
 #if defined(__x86_64__)
 #define MEMRA_PASSES_BITS(flags) (unsigned)_mm_movemask_ps((__m128)(flags))
+#elif defined(__aarch64__)
+#define MEMRA_PASSES_BITS(flags) vaddvq_u32(vandq_u32((uint32x4_t)(flags), uint32x4_t{1, 2, 4, 8}))
 #else
 #define MEMRA_PASSES_BITS(flags) (unsigned)((flags)[0] & 1) | ((flags)[1] & 2) | ((flags)[2] & 4) | ((flags)[3] & 8)
 #endif
@@ -56,10 +62,8 @@ const Passes* usable_passes(int index) {
     Usable() {
       int count = 0;
 #if defined(__x86_64__)
-      if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        list[count++] = &avx512::passes;
-      if (__builtin_cpu_supports("avx2")) list[count++] = &avx2::passes;
+      if (has_x86_avx512()) list[count++] = &avx512::passes;
+      if (has_x86_avx2()) list[count++] = &avx2::passes;
 #endif
       list[count] = &baseline::passes;
     }
