@@ -1,27 +1,17 @@
 """Builds the native CPU engine beside the Python packages; everything else is in pyproject.toml.
 
-Without a compiler the installation succeeds all the same, and memra runs on torch.
+Run by `memra_kernels.build_backend`, which lies on the path by then. Without a compiler the installation succeeds all
+the same, and memra runs on torch.
 """
 
-import sys
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
 
+from memra_kernels import build_native
+from memra_kernels.compilers import BuildError
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 _PACKAGE = Path(__file__).parent / "kernels" / "memra_kernels"
-
-
-def _builder() -> ModuleType:
-    """Load `memra_kernels.build_native` by its path: the package's own imports are not installed while it is built."""
-    loader = SourceFileLoader("memra_build_native", str(_PACKAGE / "build_native.py"))
-    module = ModuleType(loader.name)
-    module.__file__ = loader.path
-    sys.modules[loader.name] = module
-    loader.exec_module(module)
-    return module
 
 
 class BuildNative(build_ext):
@@ -38,10 +28,9 @@ class BuildNative(build_ext):
 
     def build_extension(self, ext: Extension) -> None:
         """Build, or say in one line why not."""
-        builder = _builder()
         try:
-            builder.build(target=Path(self.get_ext_fullpath(ext.name)))
-        except builder.BuildError as error:
+            build_native.build(target=Path(self.get_ext_fullpath(ext.name)))
+        except BuildError as error:
             if not ext.optional:
                 raise
             self.announce(f"the native CPU engine was not built, memra will run on torch: {error}", level=3)

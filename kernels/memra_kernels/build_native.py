@@ -1,20 +1,21 @@
 """Builds the native CPU engine: one shared library that holds every instruction-set variant of the kernels.
 
-Run as `python -m memra_kernels.build_native`. Needs a C++20 compiler (`CXX`, else `c++`) and nothing else. Each
-variant is the same source compiled with its own machine flags; which one runs is decided at run time by cpuid. This
-module knows compilers and files; it loads nothing.
+Run as `python -m memra_kernels.build_native`. Needs a compiler that `compilers` finds, and nothing else. Each variant
+is the same source compiled with its own machine flags; which one runs is decided at run time by what the processor
+has. This module knows flags and files; it loads nothing.
 """
 
 import hashlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+
+from memra_kernels.compilers import BuildError, Compiler, find_compiler
 
 _ROOT = Path(__file__).resolve().parent
 LIBRARY = _ROOT / "_native" / "libmemra_cpu.so"
@@ -52,10 +53,16 @@ _X86_VARIANTS: dict[str, tuple[str, ...]] = {
     "avxvnni": (*_AVX2, "-mavxvnni"),
     "avx2": _AVX2,
 }
-
-
-class BuildError(RuntimeError):
-    """The compiler is missing or refused the source; the message holds its own words."""
+_AARCH64_VARIANTS: dict[str, tuple[str, ...]] = {
+    "neon_i8mm": ("-DMEMRA_VEC_NEON", "-march=armv8.2-a+dotprod+i8mm"),
+    "neon_dot": ("-DMEMRA_VEC_NEON", "-march=armv8.2-a+dotprod"),
+}
+_VARIANTS = {
+    "x86_64": _X86_VARIANTS,
+    "AMD64": _X86_VARIANTS,
+    "aarch64": _AARCH64_VARIANTS,
+    "arm64": _AARCH64_VARIANTS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,55 +88,62 @@ def source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
-def variant_names() -> tuple[str, ...]:
-    """Names of the variants that this machine's library holds, best first."""
-    is_x86 = platform.machine() in {"x86_64", "AMD64"}
-    return (*(_X86_VARIANTS if is_x86 else ()), "scalar")
+def variant_names(machine: str = "") -> tuple[str, ...]:
+    """Names of the variants that a machine's library holds, best first; this one's where `machine` is empty."""
+    return (*_VARIANTS.get(machine or platform.machine(), {}), "scalar")
 
 
-def _units(sanitizer: tuple[str, ...]) -> list[_Unit]:
-    digest = f'-DMEMRA_SOURCE_DIGEST="{source_digest()}"'
+def _units(sanitizer: tuple[str, ...], compiler_version: str = "unknown", machine: str = "") -> list[_Unit]:
+    told = (f'-DMEMRA_SOURCE_DIGEST="{source_digest()}"', f'-DMEMRA_COMPILER="{_quotable(compiler_version)}"')
+    flags = _VARIANTS.get(machine or platform.machine(), {})
     variants = [
-        _Unit(
-            _VARIANT_SOURCE, ("-O3", *_QUIET, f"-DMEMRA_VARIANT={name}", *_X86_VARIANTS.get(name, ()), *sanitizer), name
-        )
-        for name in variant_names()
+        _Unit(_VARIANT_SOURCE, ("-O3", *_QUIET, f"-DMEMRA_VARIANT={name}", *flags.get(name, ()), *sanitizer), name)
+        for name in variant_names(machine)
     ]
-    shared = [_Unit(source, ("-O2", digest, *sanitizer), Path(source).stem) for source in _SHARED]
+    shared = [_Unit(source, ("-O2", *told, *sanitizer), Path(source).stem) for source in _SHARED]
     return variants + shared
 
 
-def _compile(compiler: str, unit: _Unit, folder: Path) -> Path:
-    target = folder / f"{unit.name}.o"
-    _call([compiler, *_FLAGS, *unit.flags, "-c", str(_ROOT / unit.source), "-o", str(target)])
-    return target
+def _quotable(text: str) -> str:
+    return "".join(c for c in text if c.isalnum() or c in " .,:;+-_()~/")
 
 
-def _call(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own arguments
-    if done.returncode:
-        raise BuildError(f"{command[0]} failed:\n{done.stderr[-4000:]}")
+def compile_objects(
+    compiler: Compiler, folder: Path, *, sanitizer: tuple[str, ...] = (), machine: str = ""
+) -> list[Path]:
+    """Compile everything the library is made of into `folder`, on all processors.
+
+    Raises:
+        BuildError: the compiler failed.
+    """
+
+    def compiled(unit: _Unit) -> Path:
+        target = folder / f"{unit.name}.o"
+        compiler.run(*_FLAGS, *unit.flags, "-c", str(_ROOT / unit.source), "-o", str(target))
+        return target
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compiled, _units(sanitizer, compiler.version, machine)))
 
 
-def build(*, target: Path = LIBRARY, sanitize: str | None = None) -> Path:
+def build(*, target: Path = LIBRARY, sanitize: str | None = None, compiler: Compiler | None = None) -> Path:
     """Compile and link the library; replaces `target` only when everything succeeded.
 
     Args:
         target: path of the library.
         sanitize: `thread` or `address` for a library to hunt bugs with; None for the real one.
+        compiler: None takes the one that is found.
 
     Raises:
         BuildError: no compiler, or it failed.
     """
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if compiler is None:
-        raise BuildError("no C++ compiler found: install g++ 12 or newer, or set CXX")
     sanitizer = (f"-fsanitize={sanitize}", *_SANITIZED) if sanitize else ()
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        objects = list(pool.map(lambda unit: str(_compile(compiler, unit, folder)), _units(sanitizer)))
+        compiler = compiler or find_compiler(scratch=folder / "cache")
+        objects = compile_objects(compiler, folder, sanitizer=sanitizer)
         linked = folder / "linked.so"
-        _call([compiler, "-shared", "-pthread", *sanitizer, *objects, "-o", str(linked)])
+        compiler.run("-shared", "-pthread", *sanitizer, *map(str, objects), "-o", str(linked))
         target.parent.mkdir(parents=True, exist_ok=True)
         staged = target.with_suffix(".new")
         shutil.copyfile(linked, staged)

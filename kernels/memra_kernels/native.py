@@ -44,6 +44,7 @@ __all__ = [
     "Plan",
     "RowOp",
     "ThreadPool",
+    "compiler_version",
     "library",
     "usable_variants",
 ]
@@ -251,6 +252,16 @@ def usable_variants() -> list[str]:
     """
     names: str = library().memra_variants().decode()
     return names.split(",")
+
+
+def compiler_version() -> str:
+    """Name and version of the compiler that built the library.
+
+    Raises:
+        NativeUnavailableError: as `library`.
+    """
+    version: str = library().memra_compiler().decode()
+    return version
 
 
 def _address(array: NDArray[np.generic] | None) -> int | None:

@@ -105,7 +105,7 @@ class StepSpec(ctypes.Structure):
 _HANDLE, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
 _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "memra_error": (ctypes.c_char_p, ()),
-    "memra_source_digest": (ctypes.c_char_p, ()),
+    "memra_compiler": (ctypes.c_char_p, ()),
     "memra_variants": (ctypes.c_char_p, ()),
     "memra_grids": (_INT, (_HANDLE, ctypes.c_size_t)),
     "memra_pool_new": (_HANDLE, (_INT, _INT)),
@@ -158,7 +158,7 @@ def library(path: Path = build_native.LIBRARY) -> ctypes.CDLL:
     lib.memra_source_digest.restype = ctypes.c_char_p
     if lib.memra_source_digest().decode() != build_native.source_digest():
         raise NativeUnavailableError(f"the native CPU engine was built from other sources: {remedy}")
-    for name, (result, arguments) in _SIGNATURES.items():
+    for name, (result, arguments) in _SIGNATURES.items():  # after the digest: other sources may lack a function
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     levels = grid_levels()

@@ -27,11 +27,13 @@ class NativeLibrary:
     Attributes:
         path: where it is looked for.
         variants: instruction sets that this processor runs, best first; empty when it cannot be used.
+        compiler: name and version of what built it; empty when it cannot be used.
         obstacle: why it cannot be used, with the remedy; None when it can.
     """
 
     path: str
     variants: tuple[str, ...] = ()
+    compiler: str = ""
     obstacle: str | None = None
 
 
@@ -122,7 +124,9 @@ def find_native() -> NativeLibrary:
     except ImportError as error:
         return NativeLibrary(path="", obstacle=f"the package memra_kernels cannot be imported: {error}")
     try:
-        return NativeLibrary(str(build_native.LIBRARY), tuple(native.usable_variants()))
+        return NativeLibrary(
+            str(build_native.LIBRARY), tuple(native.usable_variants()), compiler=native.compiler_version()
+        )
     except native.NativeUnavailableError as error:
         return NativeLibrary(str(build_native.LIBRARY), obstacle=str(error))
 

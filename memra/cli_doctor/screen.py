@@ -45,7 +45,7 @@ def _threads(processors: Processors, setting: int | None) -> str:
 def _native(native: NativeLibrary) -> tuple[str, str]:
     if native.obstacle is not None:
         return native.path, f"not usable: {native.obstacle}"
-    return native.path, f"{native.variants[0]} chosen of {', '.join(native.variants)}"
+    return native.path, f"{native.variants[0]} chosen of {', '.join(native.variants)}; built by {native.compiler}"
 
 
 def _cuda(devices: Devices) -> str:

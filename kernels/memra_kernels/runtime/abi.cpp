@@ -134,6 +134,8 @@ MEMRA_API const char* memra_error() { return last_error.c_str(); }
 
 MEMRA_API const char* memra_source_digest() { return MEMRA_SOURCE_DIGEST; }
 
+MEMRA_API const char* memra_compiler() { return MEMRA_COMPILER; }
+
 MEMRA_API const char* memra_variants() {
   static const std::string names = usable_variants();
   return names.c_str();
