@@ -213,7 +213,7 @@ def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine
 
 
 async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> None:
-    fingerprint = system_fingerprint(tuple(house.backends))
+    fingerprint = system_fingerprint(tuple(house.backends), quant=plan.settings.engine.quant)
     app = build_app(
         house.front, plan.settings.http, fingerprint=fingerprint, has_keys=plan.settings.gate.api_key is not None
     )

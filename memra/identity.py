@@ -14,13 +14,15 @@ _SOURCES = ("*.py", "*.cpp", "*.h", "*.cu")
 _ID_HEX_DIGITS = 12
 
 
-def system_fingerprint(backends: tuple[str, ...]) -> str:
+def system_fingerprint(backends: tuple[str, ...], *, quant: str = "none") -> str:
     """Return `memra-<version>-<12 hex>`: equal fingerprints promise equal bits for equal requests.
 
     Args:
         backends: names of the executors that serve; bits may differ between them, so they are part of the id.
+        quant: what weights become when they are loaded (`MEMRA_QUANT`): other weights give other bits.
     """
-    return f"memra-{__version__}-{_content_id(backends)}"
+    parts = backends if quant == "none" else (*backends, f"weights-{quant}")
+    return f"memra-{__version__}-{_content_id(parts)}"
 
 
 def _content_id(backends: tuple[str, ...]) -> str:

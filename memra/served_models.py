@@ -39,7 +39,7 @@ class ServedModel:
         """Return one line for the person who started the server."""
         quant_types = Counter[str]()
         for tensor in self.checkpoint.tensors.values():
-            quant_types[tensor.quant_type] += tensor.data.nbytes
+            quant_types[tensor.quant_type] += tensor.num_bytes
         main_type, _ = quant_types.most_common(1)[0]
         return (
             f"{self.name}: {self.plan.program.architecture}, {main_type}, {self.checkpoint.size_bytes / _MB:,.0f} MB, "
@@ -85,7 +85,7 @@ def open_models(settings: Settings, choice: ExecutorChoice) -> tuple[ServedModel
 
 def _open_model(entry: ModelEntry, settings: Settings, choice: ExecutorChoice) -> ServedModel:
     path: Path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, quant=settings.engine.quant)
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
     plan = plan_model(program, choice, kv_memory_mb=settings.engine.kv_memory_mb)

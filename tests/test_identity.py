@@ -19,6 +19,12 @@ def test_another_backend_has_another_fingerprint():
     assert system_fingerprint(("torch-cpu-float32",)) != system_fingerprint(("torch-cpu-bfloat16",))
 
 
+def test_other_weights_have_another_fingerprint():
+    found = {system_fingerprint(("cpu-avx2",), quant=quant) for quant in ("none", "q8_0", "q4_k")}
+    assert len(found) == 3
+    assert system_fingerprint(("cpu-avx2",), quant="none") == system_fingerprint(("cpu-avx2",))
+
+
 def test_another_source_has_another_fingerprint(monkeypatch: pytest.MonkeyPatch):
     first = system_fingerprint(())
     sources = [*memra.identity._source_files()]

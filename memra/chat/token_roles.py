@@ -67,7 +67,7 @@ def assign_roles(vocabulary: Vocabulary, *, eos_id: TokenId | None) -> TokenRole
     """
     types = _file_types(vocabulary)
     ends = {_MESSAGE_END} if any(names <= set(vocabulary.tokens) for names in _TURN_END_SETS) else set()
-    eos_ids = {token_id for token_id in (eos_id, vocabulary.eot_id) if token_id is not None}
+    eos_ids = {token_id for token_id in (eos_id, vocabulary.eot_id, *vocabulary.end_ids) if token_id is not None}
     shown_ids = set()
     for token_id, text in enumerate(vocabulary.tokens):
         if text in _TURN_ENDS and text not in ends:

@@ -184,7 +184,7 @@ def weight_bytes_per_step(program: Program, checkpoint: Checkpoint) -> int:
         for field in ("weight", "bias")
         if (name := getattr(operator, field, None)) is not None
     }
-    return sum(checkpoint.tensors[name].data.nbytes for name in names)
+    return sum(checkpoint.tensors[name].num_bytes for name in names)
 
 
 def _loaded(part: _Part | None) -> _Part:

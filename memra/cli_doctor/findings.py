@@ -102,7 +102,7 @@ def find_all(settings: Settings) -> Findings:
     backend = f"cpu-{native.variants[0]}" if native.variants else f"torch-{devices.choice}-{settings.engine.dtype}"
     return Findings(
         version=__version__,
-        fingerprint=system_fingerprint((backend,)),
+        fingerprint=system_fingerprint((backend,), quant=settings.engine.quant),
         python=f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}",
         system=platform.platform(),
         processor=processor_name(),

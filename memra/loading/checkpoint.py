@@ -4,33 +4,21 @@ Called by whoever loads a model. Knows how bytes become float32 values, and refu
 families and executors do. Nothing is read from the file here until a tensor's `data` is touched.
 """
 
-import math
 import mmap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self, cast
+from typing import Self
 
-import gguf
-import gguf.quants
 import numpy as np
 from numpy.typing import NDArray
 
-from memra.errors import UnsupportedModelError
+from memra.loading.model_tensor import ModelTensor, bytes_per_row, dequantised, num_rows
 from memra.messages.vocabulary import Vocabulary
 
-
-def bytes_per_row(columns: int, quant_type: str) -> int | None:
-    """Bytes that one row of `columns` values takes, or None where the blocks of the type do not fit the row.
-
-    Block and type sizes are those of ggml, as the `gguf` package lists them.
-    """
-    block_size, type_size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant_type]]
-    if columns % block_size:
-        return None
-    return columns // block_size * type_size
+__all__ = ["Checkpoint", "StoredTensor", "bytes_per_row"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,28 +54,32 @@ class StoredTensor:
         if first < last:
             self.mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of `data`."""
+        return self.data.nbytes
+
     def dequantise(self) -> NDArray[np.float32]:
         """All values as a new float32 array in `shape`.
 
         Raises:
             UnsupportedModelError: the `gguf` package cannot dequantise this type.
         """
-        quant_type = gguf.GGMLQuantizationType[self.quant_type]
-        num_bytes = bytes_per_row(self.shape[-1], self.quant_type)
-        if num_bytes is None or self.data.size != math.prod(self.shape[:-1]) * num_bytes:
-            raise ValueError(
-                f"{self.name}: {self.data.size} bytes do not hold {self.shape} values of {self.quant_type}"
-            )
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # a damaged scale is the caller's finding, not a warning
-                values = gguf.quants.dequantize(self.data.reshape(-1, num_bytes), quant_type)
-        except NotImplementedError as error:
-            raise UnsupportedModelError(
-                f"tensor {self.name!r} is stored as {self.quant_type}, which cannot be dequantised: "
-                "convert the model to a common type such as Q4_K, Q8_0 or F16"
-            ) from error
-        values = cast("NDArray[np.float32]", values).reshape(self.shape)
-        return values if values.flags.writeable else values.copy()
+        return dequantised(self.data, self.shape, self.quant_type, name=self.name)
+
+    def rows(self, begin: int, end: int) -> NDArray[np.float32]:
+        """Values of some rows, float32 `[end - begin, columns]`.
+
+        Raises:
+            UnsupportedModelError: the `gguf` package cannot dequantise this type.
+        """
+        row_bytes = self.data.size // max(num_rows(self.shape), 1)
+        data = self.data[begin * row_bytes : end * row_bytes]
+        return dequantised(data, (end - begin, self.shape[-1]), self.quant_type, name=self.name)
+
+    def renamed(self, name: str) -> "StoredTensor":
+        """The same tensor under another name."""
+        return replace(self, name=name)
 
 
 class Checkpoint:
@@ -111,7 +103,7 @@ class Checkpoint:
         *,
         metadata: Mapping[str, object],
         read_vocabulary: Callable[[], Vocabulary],
-        tensors: Mapping[str, StoredTensor],
+        tensors: Mapping[str, ModelTensor],
         size_bytes: int,
         identity: str,
     ) -> None:
@@ -140,9 +132,19 @@ class Checkpoint:
         return self._read_vocabulary()
 
     @property
-    def tensors(self) -> Mapping[str, StoredTensor]:
+    def tensors(self) -> Mapping[str, ModelTensor]:
         """Tensors by GGUF name, in the order of the file; empty after `close`."""
         return MappingProxyType(self._tensors)
+
+    def with_tensors(self, tensors: Mapping[str, ModelTensor]) -> "Checkpoint":
+        """The same model with other tensors under the same names; close only the one that is returned."""
+        return Checkpoint(
+            self.path,
+            metadata=self.metadata,
+            read_vocabulary=self._read_vocabulary,
+            tensors=tensors,
+            size_bytes=self.size_bytes,
+        )
 
     def close(self) -> None:
         """Let go of the tensors; may be called more than once."""

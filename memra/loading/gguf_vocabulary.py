@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 _Scalar = TypeVar("_Scalar", str, bool, int, float)
 
 _PREFIX = "tokenizer.ggml."
+_END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
+"""As in llama.cpp."""
 
 
 def read_vocabulary(metadata: Mapping[str, object], *, path: Path) -> Vocabulary:
@@ -42,6 +44,7 @@ def read_vocabulary(metadata: Mapping[str, object], *, path: Path) -> Vocabulary
         bos_id=keys.token_id("bos_token_id", num_tokens),
         eos_id=keys.token_id("eos_token_id", num_tokens),
         eot_id=keys.token_id("eot_token_id", num_tokens),
+        end_ids=_end_ids(keys, num_tokens),
         unknown_id=keys.token_id("unknown_token_id", num_tokens),
         padding_id=keys.token_id("padding_token_id", num_tokens),
         separator_id=keys.token_id("seperator_token_id", num_tokens),
@@ -53,7 +56,20 @@ def read_vocabulary(metadata: Mapping[str, object], *, path: Path) -> Vocabulary
         remove_extra_whitespaces=keys.scalar("remove_extra_whitespaces", bool),
         precompiled_charsmap=bytes(value & 0xFF for value in keys.array("precompiled_charsmap", int)) or None,
         chat_template=keys.scalar("tokenizer.chat_template", str),
+        named_templates=_named_templates(keys),
     )
+
+
+def _end_ids(keys: "_TokenizerKeys", num_tokens: int) -> tuple[int, ...]:
+    """Tokens that end an answer, those among them with which a model of code would go on to another file."""
+    found = (keys.token_id(f"{name}_token_id", num_tokens) for name in _END_KEYS)
+    return tuple(dict.fromkeys(token_id for token_id in found if token_id is not None))
+
+
+def _named_templates(keys: "_TokenizerKeys") -> dict[str, str]:
+    names = keys.array("tokenizer.chat_templates", str)
+    found = {name: keys.scalar(f"tokenizer.chat_template.{name}", str) for name in names}
+    return {name: template for name, template in found.items() if template is not None}
 
 
 def _tokenizer_kind(keys: "_TokenizerKeys") -> TokenizerKind:

@@ -17,8 +17,13 @@ from memra.loading.source_grammar import HubSource
 _SHARD: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.(?:gguf|safetensors)", re.IGNORECASE)
 _INDEX: Final = "model.safetensors.index.json"
 _SINGLE: Final = "model.safetensors"
-_REQUIRED: Final = ("config.json", "tokenizer.json")
-_OPTIONAL: Final = ("tokenizer_config.json", "generation_config.json", "chat_template.jinja")
+_REQUIRED: Final = "config.json"
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model")
+_OPTIONAL: Final = (
+    *("tokenizer_config.json", "generation_config.json", "added_tokens.json"),
+    *("chat_template.jinja", "chat_template.json"),
+)
+_TEMPLATE_FOLDER: Final = "additional_chat_templates/"
 _MAX_LISTED: Final = 20
 
 
@@ -112,9 +117,11 @@ def _is_whole(group: tuple[str, ...]) -> bool:
 
 def _directory_files(names: Sequence[str], *, complete_only: bool = False) -> tuple[str, ...] | None:
     present = set(names)
-    if not present.issuperset(_REQUIRED):
+    tokenizer = next((name for name in _TOKENIZERS if name in present), None)
+    if _REQUIRED not in present or tokenizer is None:
         return None
-    described = [name for name in (*_REQUIRED, *_OPTIONAL) if name in present]
+    described = [_REQUIRED, tokenizer, *(name for name in _OPTIONAL if name in present)]
+    described += [name for name in names if name.startswith(_TEMPLATE_FOLDER) and name.endswith(".jinja")]
     if _INDEX in present:
         shards = [name for name in names if name.endswith(".safetensors") and _SHARD.fullmatch(name)]
         return (*described, _INDEX, *shards) if shards and (_is_whole(tuple(shards)) or not complete_only) else None
@@ -122,7 +129,7 @@ def _directory_files(names: Sequence[str], *, complete_only: bool = False) -> tu
 
 
 def _is_directory_choice(chosen: tuple[str, ...]) -> bool:
-    return chosen[0] == _REQUIRED[0]
+    return chosen[0] == _REQUIRED
 
 
 def _local_choice(source: HubSource, folder: Path) -> tuple[str, ...] | None:

@@ -47,6 +47,11 @@ _GEMMA3_LOCAL_ROPE_BASE: Final = 10_000.0
 """Gemma3TextConfig's default in transformers, and fixed in llama.cpp."""
 _GEMMA3_SLIDING_WINDOW_PATTERN: Final = 6
 _DEFAULT_ROPE_BASE: Final = 10_000.0
+_SHOWN_CHARS: Final = 80
+_TOO_LARGE: Final = 1e300
+_MAX_LAYERS: Final = 1 << 12
+"""Thirty times the deepest models known."""
+_MAX_HEAD_DIM: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +74,17 @@ class Configuration:
         self.values = values
         self.path = path
 
-    def integer(self, key: str, default: int | None = None) -> int:
-        """A positive integer.
+    def integer(self, key: str, default: int | None = None, *, limit: int = (1 << 31) - 1) -> int:
+        """A positive integer up to `limit`: a damaged number must not fill the memory.
 
         Raises:
             CorruptFileError: it is missing without a default, or something else.
         """
         value = self._lookup(key, default)
-        if type(value) is not int or value < 1:
-            raise CorruptFileError(f"{self.path}: {key!r} is {value!r}, not a positive integer: fetch the file again")
+        if type(value) is not int or not 1 <= value <= limit:
+            raise CorruptFileError(
+                f"{self.path}: {key!r} is {_shown(value)}, not a positive integer up to {limit}: fetch the file again"
+            )
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -87,8 +94,10 @@ class Configuration:
             CorruptFileError: it is missing without a default, or something else.
         """
         value = self._lookup(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise CorruptFileError(f"{self.path}: {key!r} is {value!r}, not a positive number: fetch the file again")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _TOO_LARGE:
+            raise CorruptFileError(
+                f"{self.path}: {key!r} is {_shown(value)}, not a positive number: fetch the file again"
+            )
         return float(value)
 
     def mapping(self, key: str) -> "Configuration | None":
@@ -109,11 +118,17 @@ class Configuration:
         return default if value is None else value
 
 
+def _shown(value: object) -> str:
+    """A value for a message, shortened."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
 def family_of(config: Configuration) -> Family:
     """The architecture that the configuration names.
 
     Raises:
-        UnsupportedModelError: memra does not run it, or its weights are quantised in a way that memra does not read.
+        UnsupportedModelError: memra does not run it.
     """
     names = config.values.get("architectures")
     name = names[0] if isinstance(names, list) and names else config.values.get("model_type")
@@ -121,10 +136,6 @@ def family_of(config: Configuration) -> Family:
     if family is None:
         raise UnsupportedModelError(
             f"{config.path}: the architecture {name!r} is not supported; supported are {', '.join(FAMILIES)}"
-        )
-    if config.has("quantization_config"):
-        raise UnsupportedModelError(
-            f"{config.path}: quantised safetensors weights are not supported: use the unquantised model or a GGUF file"
         )
     activation = config.values.get("hidden_act") or config.values.get("hidden_activation") or family.activation
     if activation != family.activation:
@@ -142,7 +153,7 @@ def gguf_metadata(config: Configuration, family: Family) -> dict[str, object]:
     metadata: dict[str, object] = {
         "general.architecture": prefix,
         ROPE_STYLE_KEY: "halves",
-        f"{prefix}.block_count": config.integer("num_hidden_layers"),
+        f"{prefix}.block_count": config.integer("num_hidden_layers", limit=_MAX_LAYERS),
         f"{prefix}.context_length": config.integer("max_position_embeddings"),
         f"{prefix}.embedding_length": config.integer("hidden_size"),
         f"{prefix}.feed_forward_length": config.integer("intermediate_size"),
@@ -165,7 +176,8 @@ def gguf_metadata(config: Configuration, family: Family) -> dict[str, object]:
 
 def head_width(config: Configuration) -> int:
     """Elements of one attention head."""
-    return config.integer("head_dim", config.integer("hidden_size") // config.integer("num_attention_heads"))
+    default = config.integer("hidden_size") // config.integer("num_attention_heads")
+    return config.integer("head_dim", default, limit=_MAX_HEAD_DIM)
 
 
 def llama3_scaling(config: Configuration) -> Llama3Scaling | None:
@@ -200,7 +212,7 @@ def _gemma3_metadata(config: Configuration) -> dict[str, object]:
 
 def _sliding_layers(config: Configuration) -> tuple[bool, ...]:
     """One entry per layer, True where attention is confined to the window; GGUF's array form of the pattern."""
-    num_layers = config.integer("num_hidden_layers")
+    num_layers = config.integer("num_hidden_layers", limit=_MAX_LAYERS)
     layer_types = config.values.get("layer_types")
     if layer_types is None:
         period = config.integer("sliding_window_pattern", _GEMMA3_SLIDING_WINDOW_PATTERN)
@@ -225,9 +237,9 @@ def _rope_type(rope: Configuration) -> str:
         UnsupportedModelError: any other kind of scaling.
     """
     kind = rope.values.get("rope_type") or rope.values.get("type") or "default"
-    if kind not in {"default", "linear", "llama3"}:
+    if kind not in ("default", "linear", "llama3"):  # a damaged file may hold what no set takes
         raise UnsupportedModelError(
-            f"{rope.path}: the rope scaling {kind!r} is not supported: use a GGUF file or another model"
+            f"{rope.path}: the rope scaling {_shown(kind)} is not supported: use a GGUF file or another model"
         )
     return str(kind)
 

@@ -7,15 +7,15 @@ refuses a name it does not know, since a weight left out changes what the model 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from memra.errors import UnsupportedModelError
+from memra.errors import CorruptFileError, UnsupportedModelError
 from memra.loading.checkpoint import StoredTensor
 from memra.loading.huggingface_config import Family, Llama3Scaling
+from memra.loading.model_tensor import ModelTensor
 from memra.loading.safetensors_file import with_values_changed
 
 _GLOBAL_NAMES: Final = {
@@ -47,17 +47,23 @@ _RECOMPUTED_SUFFIX: Final = ".rotary_emb.inv_freq"
 
 
 def gguf_tensors(
-    tensors: Mapping[str, StoredTensor], family: Family, *, tied_embeddings: bool, path: Path
-) -> dict[str, StoredTensor]:
+    tensors: Mapping[str, ModelTensor], family: Family, *, tied_embeddings: bool, path: Path
+) -> dict[str, ModelTensor]:
     """All tensors under GGUF's names.
 
     The head is left out where the configuration ties it to the embeddings, stored or not. Norms that apply `1 + w`
     come out as `1 + w` in float32.
 
     Raises:
+        CorruptFileError: there is neither a head nor a word that the embeddings serve as one.
         UnsupportedModelError: a tensor has a name that the family does not know.
     """
-    renamed = {}
+    if not tied_embeddings and "lm_head.weight" not in tensors:
+        raise CorruptFileError(
+            f"{path}: holds no 'lm_head.weight', and config.json does not tie the head to the embeddings: "
+            "fetch both again"
+        )
+    renamed: dict[str, ModelTensor] = {}
     for name, tensor in tensors.items():
         if name.endswith(_RECOMPUTED_SUFFIX) or (tied_embeddings and name == "lm_head.weight"):
             continue
@@ -69,7 +75,7 @@ def gguf_tensors(
         adjusted = tensor
         if family.norms_store_offset and gguf_name.endswith("norm.weight"):
             adjusted = with_values_changed(tensor, lambda values: values + np.float32(1))
-        renamed[gguf_name] = replace(adjusted, name=gguf_name)
+        renamed[gguf_name] = adjusted.renamed(gguf_name)
     return renamed
 
 

@@ -19,12 +19,24 @@ from numpy.typing import NDArray
 from memra.errors import CorruptFileError, SourceError, UnsupportedModelError
 from memra.loading.checkpoint import StoredTensor
 from memra.loading.identity import file_stamp
+from memra.loading.model_tensor import ModelTensor
 
 MAX_HEADER_BYTES: Final = 100_000_000
 """The format's own limit."""
 
 _LENGTH_BYTES: Final = 8
-_WIDTHS: Final = {"F32": 4, "F16": 2, "BF16": 2}
+_WIDTHS: Final = {
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "F8_E4M3": 1,
+    "F8_E8M0": 1,
+    "I64": 8,
+    "I32": 4,
+    "I8": 1,
+    "U8": 1,
+}
+"""Bytes of an element. The types below two bytes and the integers are parts of quantised weights."""
 _MAX_DIMENSIONS: Final = 8
 
 
@@ -33,7 +45,8 @@ class SafetensorsFile:
     """A mapped file.
 
     Attributes:
-        tensors: by the name in the file; the mapping lives for as long as one of them is held.
+        tensors: by the name in the file, with the element type of the file as `quant_type`; the mapping lives for as
+            long as one of them is held.
         size_bytes: of the whole file.
         stamp: that tells the file from another one.
     """
@@ -58,7 +71,7 @@ def map_safetensors(path: Path) -> SafetensorsFile:
     Raises:
         SourceError: the file is not there or cannot be read.
         CorruptFileError: the header contradicts itself or the file.
-        UnsupportedModelError: a tensor is of another type than F32, F16 or BF16.
+        UnsupportedModelError: a tensor is of a type that no weight here is made of.
     """
     try:
         with path.open("rb") as file:
@@ -114,7 +127,8 @@ def _read_entry(name: str, value: object, path: Path, *, data_bytes: int) -> _En
         raise _corrupt(path, f"gives tensor {name!r} {len(shape)} dimensions")
     if dtype not in _WIDTHS:
         raise UnsupportedModelError(
-            f"{path}: tensor {name!r} is of type {dtype!r}, not one of {', '.join(_WIDTHS)}: use an unquantised model"
+            f"{path}: tensor {name!r} is of type {dtype!r}, not one of {', '.join(_WIDTHS)}: "
+            "use the unquantised model or a GGUF file"
         )
     begin, end = offsets
     if end - begin != math.prod(shape) * _WIDTHS[dtype] or end > data_bytes:
@@ -133,7 +147,7 @@ def _stored(entry: _Entry, buffer: mmap.mmap, data_start: int) -> StoredTensor:
 
 
 def with_values_changed(
-    tensor: StoredTensor, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    tensor: ModelTensor, change: Callable[[NDArray[np.float32]], NDArray[np.float32]]
 ) -> StoredTensor:
     """The same tensor with other values, kept as float32 in memory: for the small weights whose convention differs."""
     values = np.ascontiguousarray(change(tensor.dequantise()), dtype=np.float32)

@@ -1,6 +1,7 @@
 """What a model file says about text: crosses from loading to chat, which may not know each other."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 
@@ -39,9 +40,11 @@ class Vocabulary:
         merges: merge rules `left right`, best first; empty for kinds without.
         bos_id, eos_id, unknown_id, padding_id, separator_id, mask_id, cls_id: special ids, None where absent.
         eot_id: end-of-turn token where the file names one.
+        end_ids: every token that the file says ends an answer, `eos_id` and `eot_id` among them or not.
         add_bos, add_eos, add_space_prefix, remove_extra_whitespaces: None when the file does not say.
         precompiled_charsmap: SentencePiece's normaliser table, or None.
         chat_template: the Jinja source, or None when the model has none.
+        named_templates: further Jinja sources by purpose, such as `tool_use`.
         tokenizer_json: the whole `tokenizer.json` text for that kind, else None.
     """
 
@@ -54,6 +57,7 @@ class Vocabulary:
     bos_id: int | None = None
     eos_id: int | None = None
     eot_id: int | None = None
+    end_ids: tuple[int, ...] = ()
     unknown_id: int | None = None
     padding_id: int | None = None
     separator_id: int | None = None
@@ -65,6 +69,7 @@ class Vocabulary:
     remove_extra_whitespaces: bool | None = None
     precompiled_charsmap: bytes | None = None
     chat_template: str | None = None
+    named_templates: Mapping[str, str] = field(default_factory=dict)
     tokenizer_json: str | None = None
 
     def __repr__(self) -> str:

@@ -46,6 +46,10 @@ def _path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def _word(text: str) -> str:
+    return text.lower()
+
+
 def parse_switch(text: str) -> bool:
     """Read an on/off setting: 1, true, yes, on against 0, false, no, off.
 
@@ -177,6 +181,13 @@ class EngineSettings:
         "Arithmetic of the torch executor, `float32` or `bfloat16`.",
         env="MEMRA_DTYPE",
         check=_one_of("float32", "bfloat16"),
+    )
+    quant: str = _setting(
+        "none",
+        "What weights of floating type become when they are loaded: `q8_0`, `q4_k`, or `none` to keep the file's.",
+        env="MEMRA_QUANT",
+        parse=_word,
+        check=_one_of("none", "q8_0", "q4_k"),
     )
     prefill_chunk_tokens: int = _setting(
         256, "Prompt tokens computed per model and tick.", env="MEMRA_PREFILL_TICK", parse=int, check=_at_least(1)

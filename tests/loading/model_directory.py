@@ -89,6 +89,23 @@ def safetensors_bytes(
     return struct.pack("<Q", len(text)) + text + data
 
 
+def raw_safetensors(parts: dict[str, tuple[str, NDArray[Any]]]) -> bytes:
+    """A file of tensors of any element type: name to type and array, whose bytes are written as they are."""
+    entries: dict[str, Any] = {}
+    data = b""
+    for name, (dtype, array) in parts.items():
+        raw = np.ascontiguousarray(array).tobytes()
+        entries[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The upper halves, for values that need no more."""
+    return (np.ascontiguousarray(values, dtype=np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
 def stored(array: NDArray[np.float32], dtype: str) -> bytes:
     if dtype == "F16":
         return array.astype(np.float16).tobytes()

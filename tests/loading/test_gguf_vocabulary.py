@@ -54,6 +54,18 @@ def test_every_key_reaches_its_field():
     assert vocabulary.chat_template == "{{ messages }}"
 
 
+def test_every_token_that_ends_an_answer_is_kept_once():
+    vocabulary = _read(eos_token_id=2, eot_token_id=3, eom_token_id=1, fim_pad_token_id=2, fim_rep_token_id=9)
+    assert vocabulary.end_ids == (2, 3, 1)
+    assert _read(fim_rep_token_id=1, fim_sep_token_id=3).end_ids == (1, 3)
+    assert _read().end_ids == ()
+
+
+def test_named_templates_are_read_by_their_list():
+    keys = {"tokenizer.chat_templates": ("tool_use", "absent"), "tokenizer.chat_template.tool_use": "tools"}
+    assert read_vocabulary({**MINIMAL, **keys}, path=PATH).named_templates == {"tool_use": "tools"}
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [

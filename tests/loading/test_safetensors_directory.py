@@ -222,7 +222,7 @@ def test_a_directory_with_one_gguf_opens_it_and_with_several_asks(tmp_path):
         ({"architectures": ["BertModel"]}, "BertModel"),
         ({"architectures": [["x"]]}, "architecture"),
         ({"architectures": None, "model_type": "bert"}, "bert"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "quantised"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "bitsandbytes"),
         ({"hidden_act": "relu"}, "relu"),
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
