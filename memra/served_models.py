@@ -16,6 +16,7 @@ from memra.errors import ConfigurationError, StartupError
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.known_models import DEFAULT_MODEL_NAME, DEFAULT_MODEL_SOURCE
 from memra.loading.model_path import open_checkpoint
+from memra.loading.requantisation import WeightQuant, requantised
 from memra.loading.sources import ModelEntry, parse_model_argument, parse_models, resolve_source
 from memra.models.registry import build_program
 from memra.settings import ModelSettings, Settings
@@ -85,9 +86,10 @@ def open_models(settings: Settings, choice: ExecutorChoice) -> tuple[ServedModel
 
 def _open_model(entry: ModelEntry, settings: Settings, choice: ExecutorChoice) -> ServedModel:
     path: Path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
-    checkpoint = open_checkpoint(path, quant=settings.engine.quant)
+    checkpoint = open_checkpoint(path)
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
     plan = plan_model(program, choice, kv_memory_mb=settings.engine.kv_memory_mb)
+    checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
     chat_format = ChatFormat.build(checkpoint.vocabulary, context_tokens=plan.context_tokens)
     return ServedModel(entry.name, checkpoint, plan, chat_format)

@@ -6,6 +6,7 @@ at start; immutable afterwards, so any number of threads may render with it at o
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from memra.chat.answer_reader import TextAnswerReader
 from memra.chat.chatml import CHATML_TEMPLATE
@@ -17,6 +18,9 @@ from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.vocabulary import Vocabulary
 from memra.types import TokenId
 
+_TOOL_USE = "tool_use"
+"""The name that transformers looks for when a chat has tools."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
@@ -27,11 +31,14 @@ class ChatFormat:
     foreign text to a model has to take such text out first.
 
     Attributes:
+        template: for a chat without tools.
+        tool_template: for one with tools; the same unless the model has one of its own for that.
         context_tokens: prompt and answer together.
     """
 
     tokenizer: Tokenizer
     template: ChatTemplate
+    tool_template: ChatTemplate
     context_tokens: int
 
     @classmethod
@@ -45,12 +52,11 @@ class ChatFormat:
             CorruptFileError: the vocabulary contradicts itself.
         """
         tokenizer = build_tokenizer(vocabulary)
-        template = ChatTemplate(
-            CHATML_TEMPLATE if vocabulary.chat_template is None else vocabulary.chat_template,
-            bos_text=tokenizer.bos_text or None,
-            eos_text=tokenizer.eos_text or None,
-        )
-        return cls(tokenizer=tokenizer, template=template, context_tokens=context_tokens)
+        read = partial(ChatTemplate, bos_text=tokenizer.bos_text or None, eos_text=tokenizer.eos_text or None)
+        template = read(CHATML_TEMPLATE if vocabulary.chat_template is None else vocabulary.chat_template)
+        for_tools = vocabulary.named_templates.get(_TOOL_USE)
+        tool_template = template if for_tools is None else read(for_tools)
+        return cls(tokenizer, template, tool_template, context_tokens)
 
     def render(self, command: RenderPrompt) -> PromptRendered:
         """Turn a prompt into token ids, with a reader for its answer.
@@ -91,22 +97,16 @@ class ChatFormat:
     def _encode_chat(self, prompt: ChatPrompt) -> tuple[TokenId, ...]:
         if not prompt.messages:
             raise InvalidRequestError(f"there is no message; send at least one in {prompt.param!r}", param=prompt.param)
-        if prompt.tools and not self.template.traits.supports_tools:
+        template = self.tool_template if prompt.tools else self.template
+        if prompt.tools and not template.traits.supports_tools:
             raise InvalidRequestError(
                 "this model's chat template has no place for tools; leave 'tools' out or choose another model",
                 param="tools",
             )
-        ids = self.tokenizer.encode(self._fill_template(prompt), add_special=False, parse_special=True)
+        ids = self.tokenizer.encode(_fill_template(template, prompt), add_special=False, parse_special=True)
         # Most templates write the tokens that begin a text themselves; an ending token would close the opened turn.
         prefix = self.tokenizer.prefix_ids
         return ids if ids[: len(prefix)] == prefix else prefix + ids
-
-    def _fill_template(self, prompt: ChatPrompt) -> str:
-        try:
-            return self.template.render(prompt)
-        except TemplateError as error:
-            # The template knows only messages, whatever field they were made of.
-            raise TemplateError(error.message, param=prompt.param) from error
 
     def _check_ids(self, prompt: TokenPrompt) -> tuple[TokenId, ...]:
         for position, token_id in enumerate(prompt.token_ids):
@@ -131,3 +131,11 @@ class ChatFormat:
     def _ids_in_words(self) -> str:
         vocab_size = self.tokenizer.vocab_size
         return f"ids of this model are 0 to {vocab_size - 1} (vocabulary size {vocab_size})"
+
+
+def _fill_template(template: ChatTemplate, prompt: ChatPrompt) -> str:
+    try:
+        return template.render(prompt)
+    except TemplateError as error:
+        # The template knows only messages, whatever field they were made of.
+        raise TemplateError(error.message, param=prompt.param) from error

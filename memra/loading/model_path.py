@@ -7,21 +7,15 @@ from pathlib import Path
 
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.gguf_file import open_gguf
-from memra.loading.requantisation import WeightQuant, requantised
 from memra.loading.safetensors_directory import open_directory
 
 
-def open_checkpoint(path: Path, *, quant: str = WeightQuant.NONE) -> Checkpoint:
+def open_checkpoint(path: Path) -> Checkpoint:
     """Open a GGUF file or a model directory.
-
-    Args:
-        path: file or directory.
-        quant: a value of `WeightQuant`: what weights of floating type become while they are loaded.
 
     Raises:
         SourceError: there is nothing of that kind at `path`.
         CorruptFileError: a file contradicts itself or ends early.
         UnsupportedModelError: the model is sound, but not one that memra reads.
     """
-    checkpoint = open_directory(path) if path.is_dir() else open_gguf(path)
-    return checkpoint.with_tensors(requantised(checkpoint.tensors, WeightQuant(quant)))
+    return open_directory(path) if path.is_dir() else open_gguf(path)

@@ -1,7 +1,7 @@
 """Weights made smaller while they are loaded, because the user asked for it with `MEMRA_QUANT`.
 
 Trade: which tensors of a model bear it, and in which GGML type each ends. Refuses to know families: names are GGUF's.
-Called by `model_path`. Nothing is computed before a tensor is asked for.
+Called by whoever serves a model. Nothing is computed before a tensor is asked for.
 
 Only matrices of F32, F16 or BF16 change; what the file has quantised already stays. Norms, biases, routers
 (`ffn_gate_inp`) and matrices of one row stay too: they are small, and an error in them reaches everything. The table of
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memra.errors import CorruptFileError
+from memra.loading.checkpoint import Checkpoint
 from memra.loading.converted_tensor import ConvertedTensor
 from memra.loading.model_tensor import FLOAT_TYPES, ModelTensor, bytes_per_row, num_rows
 from memra.loading.q4_k import quantise_q4_k
@@ -37,7 +38,14 @@ class WeightQuant(StrEnum):
     Q4_K = "q4_k"
 
 
-def requantised(tensors: Mapping[str, ModelTensor], quant: WeightQuant) -> dict[str, ModelTensor]:
+def requantised(checkpoint: Checkpoint, quant: WeightQuant) -> Checkpoint:
+    """The same model with smaller weights; close only the one that is returned."""
+    if quant is WeightQuant.NONE:
+        return checkpoint
+    return checkpoint.with_tensors(requantised_tensors(checkpoint.tensors, quant))
+
+
+def requantised_tensors(tensors: Mapping[str, ModelTensor], quant: WeightQuant) -> dict[str, ModelTensor]:
     """All tensors of a model, those that bear it as lazy conversions to the type that was asked for.
 
     Rows that no block of Q4_K divides become Q8_0, and those that no block of Q8_0 divides stay as they are.

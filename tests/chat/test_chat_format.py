@@ -149,6 +149,13 @@ def test_tools_reach_a_template_that_has_a_place_for_them():
     assert rendered.prompt_ids == _byte_ids("f")
 
 
+def test_a_template_for_tools_is_used_where_there_are_tools():
+    named = {"tool_use": "{{ tools[0].function.name }}", "rag": "{% if %}"}
+    chat_format = _format("{{ messages[0].content }}", add_bos=False, named_templates=named)
+    assert _render(chat_format, ChatPrompt(messages=HELLO, tools=[TOOL])).prompt_ids == _byte_ids("f")
+    assert _render(chat_format, ChatPrompt(messages=HELLO)).prompt_ids == _byte_ids("hi")
+
+
 def test_the_templates_refusal_is_passed_on():
     for param in ("messages", "prompt"):
         with pytest.raises(TemplateError, match="No system turn") as refusal:

@@ -8,7 +8,7 @@ from memra.loading.checkpoint import StoredTensor
 from memra.loading.model_path import open_checkpoint
 from memra.loading.model_tensor import ModelTensor
 from memra.loading.q4_k import quantise_q4_k
-from memra.loading.requantisation import WeightQuant, requantised
+from memra.loading.requantisation import WeightQuant, requantised, requantised_tensors
 from memra.models.registry import build_program
 from tests.loading.model_directory import write_directory
 
@@ -38,14 +38,14 @@ def _stored(name: str, shape: tuple[int, ...], kind: str) -> StoredTensor:
 
 def test_none_keeps_every_tensor_as_it_is():
     tensors = _tensors()
-    assert requantised(tensors, WeightQuant.NONE) == tensors
+    assert requantised_tensors(tensors, WeightQuant.NONE) == tensors
 
 
 @pytest.mark.parametrize("quant", [WeightQuant.Q8_0, WeightQuant.Q4_K])
 @pytest.mark.parametrize("tied", [True, False])
 def test_matrices_change_and_small_tensors_stay(quant, tied):
     tensors = _tensors(tied=tied)
-    found = requantised(tensors, quant)
+    found = requantised_tensors(tensors, quant)
     changed = {name: tensor.quant_type for name, tensor in found.items() if tensor is not tensors[name]}
     wanted = quant.value.upper()
     head = "token_embd.weight" if tied else "output.weight"
@@ -55,14 +55,14 @@ def test_matrices_change_and_small_tensors_stay(quant, tied):
 
 @pytest.mark.parametrize(("columns", "expected"), [(512, "Q4_K"), (288, "Q8_0"), (40, "F32")])
 def test_rows_that_no_block_divides_take_the_next_type(columns, expected):
-    found = requantised(_tensors(columns=columns), WeightQuant.Q4_K)
+    found = requantised_tensors(_tensors(columns=columns), WeightQuant.Q4_K)
     assert found["blk.0.attn_q.weight"].quant_type == expected
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16"])
 def test_q8_0_is_what_the_gguf_package_makes(kind):
     source = _tensors(kind=kind)
-    found = requantised(source, WeightQuant.Q8_0)
+    found = requantised_tensors(source, WeightQuant.Q8_0)
     for name in ("blk.0.attn_q.weight", "blk.0.ffn_gate_exps.weight"):
         values = source[name].dequantise()
         expected = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
@@ -72,7 +72,7 @@ def test_q8_0_is_what_the_gguf_package_makes(kind):
 
 def test_what_is_quantised_already_stays():
     quantised = StoredTensor("blk.0.attn_q.weight", (4, 32), "Q4_0", np.zeros(72, np.uint8))
-    assert requantised({quantised.name: quantised}, WeightQuant.Q8_0)[quantised.name] is quantised
+    assert requantised_tensors({quantised.name: quantised}, WeightQuant.Q8_0)[quantised.name] is quantised
 
 
 @pytest.mark.parametrize("quant", [WeightQuant.Q8_0, WeightQuant.Q4_K])
@@ -82,7 +82,7 @@ def test_a_value_that_is_not_finite_is_refused_by_name(quant, value):
     values[1, 7] = value
     tensor = StoredTensor("blk.0.attn_q.weight", (2, 256), "F32", values.reshape(-1).view(np.uint8))
     with pytest.raises(CorruptFileError, match=r"attn_q.*not finite"):
-        _ = requantised({tensor.name: tensor}, quant)[tensor.name].data
+        _ = requantised_tensors({tensor.name: tensor}, quant)[tensor.name].data
 
 
 DISTRIBUTIONS = {
@@ -126,7 +126,9 @@ def test_q4_k_of_equal_values_is_finite_and_near(value):
 
 def test_a_requantised_directory_builds_the_same_program(tmp_path):
     path = write_directory(tmp_path, "llama", dtype="BF16")
-    plain, small = open_checkpoint(path), open_checkpoint(path, quant="q8_0")
+    plain = open_checkpoint(path)
+    small = requantised(plain, WeightQuant.Q8_0)
+    assert requantised(plain, WeightQuant.NONE) is plain
     shapes = {name: tensor.shape for name, tensor in small.tensors.items()}
     assert shapes == {name: tensor.shape for name, tensor in plain.tensors.items()}
     assert small.metadata == plain.metadata
