@@ -4,21 +4,27 @@ Trade: laziness and bounded memory for every weight that a file stores in a form
 know those forms: a `Conversion` does. Called by the modules that read quantised safetensors, and by requantisation.
 """
 
+import os
 import weakref
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memra.loading.model_tensor import bytes_per_row, dequantised, num_rows
 
-CHUNK_VALUES: Final = 1 << 22
-"""Values that are converted at once: some 100 MB of intermediate arrays."""
+CHUNK_VALUES: Final = 1 << 18
+"""Values that one thread converts at once: few enough for the intermediate arrays to stay in its cache."""
+_MIN_CHUNK_ROWS: Final = 64
+"""Files that pack a weight transposed are read in stretches of so many values."""
+_MAX_THREADS: Final = 8
+_Number = TypeVar("_Number", np.uint8, np.float32)
 
 
 class Conversion(Protocol):
-    """Makes rows of one weight in GGML's layout."""
+    """Makes rows of one weight in GGML's layout; `encode` may be called by several threads at once."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -43,7 +49,7 @@ class ConvertedTensor:
     """A model's tensor that is converted on demand; a `ModelTensor`.
 
     Nothing is read when it is made. `data` is made anew for each caller, unless another one still holds it. Used by one
-    thread at a time.
+    thread at a time; threads of its own do the work and are gone when it is done.
     """
 
     def __init__(self, name: str, conversion: Conversion) -> None:
@@ -73,8 +79,7 @@ class ConvertedTensor:
         if kept is not None:
             return kept
         made = np.empty((num_rows(self.shape), self._row_bytes), np.uint8)
-        for begin, end in self._chunks():
-            made[begin:end] = self._conversion.encode(begin, end)
+        self._fill(made, self._conversion.encode)
         data = made.reshape(-1)
         data.flags.writeable = False
         self._lent = weakref.ref(data)
@@ -83,8 +88,7 @@ class ConvertedTensor:
     def dequantise(self) -> NDArray[np.float32]:
         """All values as a new float32 array in `shape`."""
         values = np.empty((num_rows(self.shape), self.shape[-1]), np.float32)
-        for begin, end in self._chunks():
-            values[begin:end] = self.rows(begin, end)
+        self._fill(values, self.rows)
         return values.reshape(self.shape)
 
     def rows(self, begin: int, end: int) -> NDArray[np.float32]:
@@ -110,9 +114,27 @@ class ConvertedTensor:
             raise ValueError(f"{self.name}: rows of {self.shape[-1]} values have no layout as {self.quant_type}")
         return row_bytes
 
+    def _fill(self, target: NDArray[_Number], make: Callable[[int, int], NDArray[_Number]]) -> None:
+        """Make all rows, in threads: chunks know nothing of each other, and numpy works without the interpreter."""
+
+        def fill(chunk: tuple[int, int]) -> None:
+            begin, end = chunk
+            target[begin:end] = make(begin, end)
+
+        _ = self.quant_type  # before the threads, which would all look for it
+        chunks = list(self._chunks())
+        num_threads = min(len(chunks), len(os.sched_getaffinity(0)), _MAX_THREADS)
+        if num_threads < 2:  # noqa: PLR2004  (nothing to share)
+            for chunk in chunks:
+                fill(chunk)
+            return
+        with ThreadPoolExecutor(num_threads, thread_name_prefix="convert") as pool:
+            for _ in pool.map(fill, chunks):
+                pass
+
     def _chunks(self) -> Iterator[tuple[int, int]]:
         """Ranges of rows; all but the last are of a multiple of 8, as rows are packed by eight in some files."""
         rows = num_rows(self.shape)
-        step = max(CHUNK_VALUES // max(self.shape[-1], 1) // 8 * 8, 8)
+        step = max(CHUNK_VALUES // max(self.shape[-1], 1) // 8 * 8, _MIN_CHUNK_ROWS)
         for begin in range(0, rows, step):
             yield begin, min(begin + step, rows)

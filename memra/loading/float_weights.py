@@ -13,14 +13,16 @@ from numpy.typing import NDArray
 from memra.errors import CorruptFileError
 from memra.loading.checkpoint import StoredTensor
 from memra.loading.number_formats import (
-    E2M1,
     E4M3,
     E8M0_NAN,
     are_powers_of_two,
+    decode_e2m1,
+    decode_e4m3,
     encode_bf16,
     encode_mxfp4,
     nibbles,
     read_numbers,
+    scale_groups,
 )
 
 _SMALLEST_BF16 = -133
@@ -61,13 +63,14 @@ class Float8Weight:
 
     def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
         """Rows as BF16 or F32."""
-        values = E4M3[self.codes.data.reshape(self.shape)[begin:end]]
+        values = decode_e4m3(self.codes.data.reshape(self.shape)[begin:end])
         if self.scales is None:
             return encode_bf16(values)
         scales = read_numbers(self.scales)
         scales = scales.reshape((1, 1) if scales.ndim < 2 else scales.shape)  # noqa: PLR2004  (a matrix)
         by_row = scales[np.arange(begin, end) // self.block[0]]
-        values *= by_row[:, np.arange(self.shape[1]) // self.block[1]]
+        for at in range(by_row.shape[1]):
+            values[:, at * self.block[1] : (at + 1) * self.block[1]] *= by_row[:, at : at + 1]
         return encode_bf16(values) if self.quant_type == "BF16" else values.view(np.uint8)
 
     def release(self) -> None:
@@ -109,12 +112,13 @@ class NvFloat4Weight:
 
     def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
         """Rows as BF16 or F32."""
-        values = E2M1[nibbles(self.codes.data.reshape(self.codes.shape)[begin:end])]
-        scales = E4M3[self.scales.data.reshape(self.scales.shape)[begin:end]]
-        values *= np.repeat(scales, 16, axis=1)
+        values = decode_e2m1(self.codes.data.reshape(self.codes.shape)[begin:end])
+        scale_groups(values, E4M3[self.scales.data.reshape(self.scales.shape)[begin:end]])
         overall = read_numbers(self.overall).reshape(-1)[0]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # whoever uses the values refuses these
-            values = values / overall if self.divides else values * overall
+            values = (
+                np.divide(values, overall, out=values) if self.divides else np.multiply(values, overall, out=values)
+            )
         return encode_bf16(values) if self.quant_type == "BF16" else values.view(np.uint8)
 
     def release(self) -> None:

@@ -183,10 +183,12 @@ class AwqCodes:
     @staticmethod
     def _outputs(tensor: StoredTensor, begin: int, end: int) -> NDArray[np.uint8]:
         first = begin // 8
-        words = np.ascontiguousarray(read_integers(tensor)[:, first : -(-end // 8)])
-        inputs, num_words = words.shape
-        in_order = _unpacked(words, 4).reshape(inputs, num_words, 8)[..., _AWQ_ORDER].reshape(inputs, -1)
-        return np.ascontiguousarray(in_order[:, begin - first * 8 : end - first * 8].T)
+        words = np.ascontiguousarray(read_integers(tensor)[:, first : -(-end // 8)].T)
+        found = np.empty((len(words) * 8, words.shape[1]), np.uint8)
+        for output, nibble in enumerate(_AWQ_ORDER):
+            octet = words.view(np.uint8)[:, nibble // 2 :: 4]
+            found[output::8] = octet >> 4 if nibble % 2 else octet & 15
+        return found[begin - first * 8 : end - first * 8]
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,16 +57,18 @@ class IntegerWeight:
 
     def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
         """Rows in `quant_type`."""
-        signed = self.source.codes(begin, end).astype(np.int16)
+        codes = self.source.codes(begin, end)
         zeros = self.source.zeros(begin, end)
-        signed -= np.int16(self._middle) if zeros is None else self._by_column(zeros)
         scales = self.source.scales(begin, end)
-        quant_type = self.quant_type
-        if quant_type == "F32":
-            return (signed.astype(np.float32) * self._by_column(scales)).view(np.uint8)
+        if self.quant_type == "F32":
+            signed = codes.astype(np.float32)
+            signed -= self._middle if zeros is None else self._by_column(zeros)
+            return (signed * self._by_column(scales)).view(np.uint8)
         num_blocks = self.source.shape[1] // Q_BLOCK
         by_block = np.repeat(scales, num_blocks // scales.shape[1], axis=1)
-        return encode_integers(signed.astype(np.int8), by_block, quant_type)
+        middles = np.full(scales.shape, self._middle, np.uint8) if zeros is None else zeros.astype(np.uint8)
+        grouped = codes.reshape(len(codes), scales.shape[1], -1) - middles[..., None]  # modulo 256, as int8 reads it
+        return encode_integers(grouped.view(np.int8).reshape(codes.shape), by_block, self.quant_type)
 
     def release(self) -> None:
         """Let go of what was read."""

@@ -32,7 +32,39 @@ E2M1: Final = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3
 """Value of every FP4 code."""
 E8M0_NAN: Final = 255
 
+
+def _table_by_word(table: NDArray[np.float32], num_bits: int) -> NDArray[np.void]:
+    """The values of all codes in a 16-bit word, lowest bits first, as one item for each word."""
+    words, per_word = np.arange(1 << 16), 16 // num_bits
+    values = np.stack([table[words >> (num_bits * at) & (len(table) - 1)] for at in range(per_word)], axis=-1)
+    return np.ascontiguousarray(values).view(np.dtype((np.void, 4 * per_word))).reshape(-1)
+
+
+_E4M3_BY_WORD: Final = _table_by_word(E4M3, 8)
+_E2M1_BY_WORD: Final = _table_by_word(E2M1, 4)
+
 _INTEGER_TYPES: Final = {"I8": np.int8, "U8": np.uint8, "I32": np.int32, "I64": np.int64}
+
+
+def decode_e4m3(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """FP8 codes `[rows, columns]` as float32 of the same shape."""
+    return _decoded(codes, _E4M3_BY_WORD) if codes.shape[1] % 2 == 0 else E4M3[codes]
+
+
+def decode_e2m1(packed: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """FP4 codes `[rows, columns / 2]`, low four bits first, as float32 `[rows, columns]`."""
+    return _decoded(packed, _E2M1_BY_WORD) if packed.shape[1] % 2 == 0 else E2M1[nibbles(packed)]
+
+
+def _decoded(codes: NDArray[np.uint8], table: NDArray[np.void]) -> NDArray[np.float32]:
+    words = np.ascontiguousarray(codes).view(np.uint16)  # little-endian, as the file
+    return table[words].view(np.float32).reshape(len(codes), -1)
+
+
+def scale_groups(values: NDArray[np.float32], scales: NDArray[np.float32]) -> None:
+    """Multiply `[rows, columns]` in place by `[rows, groups]`; groups are equal stretches of columns."""
+    rows, groups = scales.shape
+    values.reshape(rows, groups, -1)[...] *= scales[..., None]
 
 
 def e8m0(codes: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -8,6 +8,7 @@ widths of the code range around the full one are tried; for each, codes are roun
 to them by least squares. The pair with the smallest squared error stays.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -49,34 +50,66 @@ def quantise_q4_k(values: NDArray[np.float32]) -> NDArray[np.uint8]:
 def _fit(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Scale and minimum (not negative, to be subtracted) of every 32 values, `[blocks, 8]` each."""
     low = np.minimum(x.min(axis=-1), 0)
-    span = x.max(axis=-1) - low
-    best_scale, best_minimum = span / _TOP_CODE, -low
+    raised = x - low[..., None]
+    span, total = raised.max(axis=-1), x.sum(axis=-1)
+    inverse = np.divide(1, span, out=np.zeros_like(span), where=span > 0)
+    best = _Line(span / _TOP_CODE, -low)
     best_error = np.full(span.shape, np.inf, np.float32)
+    codes, products = np.empty_like(x), np.empty_like(x)
     for width in _WIDTHS:
-        inverse = np.divide(np.float32(width), span, out=np.zeros_like(span), where=span > 0)
-        codes = np.rint((x - low[..., None]) * inverse[..., None]).clip(0, _TOP_CODE)
-        scale, minimum = _least_squares(x, codes)
-        error = np.square(scale[..., None] * codes - minimum[..., None] - x).sum(axis=-1)
-        is_better = error < best_error
-        best_scale = np.where(is_better, scale, best_scale)
-        best_minimum = np.where(is_better, minimum, best_minimum)
-        best_error = np.where(is_better, error, best_error)
-    return best_scale, best_minimum
+        np.multiply(raised, (inverse * np.float32(width))[..., None], out=codes)
+        np.minimum(np.rint(codes, out=codes), _TOP_CODE, out=codes)
+        # Sums of codes are whole numbers, the same in any order; the other one is added up in numpy's fixed order.
+        num_steps = codes.sum(axis=-1)
+        sums = _Sums(
+            codes=num_steps,
+            squares=np.einsum("bsk,bsk->bs", codes, codes),
+            products=np.multiply(raised, codes, out=products).sum(axis=-1) + low * num_steps,
+            values=total,
+        )
+        line = _least_squares(sums)
+        error = line.error(sums)
+        best = best.where(error < best_error, line)
+        best_error = np.minimum(error, best_error)
+    return best.scale, best.minimum
 
 
-def _least_squares(
-    x: NDArray[np.float32], codes: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The scale and minimum, neither below zero, for which `scale * codes - minimum` comes closest to x."""
-    mean_code, mean = codes.mean(axis=-1), x.mean(axis=-1)
-    products, squares = (x * codes).mean(axis=-1), np.square(codes).mean(axis=-1)
-    variance = squares - np.square(mean_code)
-    scale = np.divide(products - mean_code * mean, variance, out=np.zeros_like(mean), where=variance > 0)
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums over 32 values, `[blocks, 8]` each: of codes, their squares, code times value, and the values."""
+
+    codes: NDArray[np.float32]
+    squares: NDArray[np.float32]
+    products: NDArray[np.float32]
+    values: NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """`scale * code - minimum`, `[blocks, 8]` each; neither is below zero."""
+
+    scale: NDArray[np.float32]
+    minimum: NDArray[np.float32]
+
+    def error(self, sums: _Sums) -> NDArray[np.float32]:
+        """Squared error over 32 values, less the squares of the values themselves."""
+        of_scale = self.scale * (self.scale * sums.squares - 2 * (self.minimum * sums.codes + sums.products))
+        return of_scale + self.minimum * (_SUB * self.minimum + 2 * sums.values)
+
+    def where(self, is_other: NDArray[np.bool_], other: "_Line") -> "_Line":
+        """The other line where it is asked for, this one elsewhere."""
+        return _Line(np.where(is_other, other.scale, self.scale), np.where(is_other, other.minimum, self.minimum))
+
+
+def _least_squares(sums: _Sums) -> _Line:
+    """The line that comes closest to 32 values."""
+    variance = _SUB * sums.squares - np.square(sums.codes)
+    covariance = _SUB * sums.products - sums.codes * sums.values
+    scale = np.divide(covariance, variance, out=np.zeros_like(variance), where=variance > 0)
     scale = np.maximum(scale, 0)
-    minimum = scale * mean_code - mean
-    without = np.divide(products, squares, out=np.zeros_like(mean), where=squares > 0)
-    is_negative = minimum < 0
-    return np.where(is_negative, np.maximum(without, 0), scale), np.where(is_negative, np.float32(0), minimum)
+    minimum = (scale * sums.codes - sums.values) / _SUB
+    through_zero = np.divide(sums.products, sums.squares, out=np.zeros_like(scale), where=sums.squares > 0)
+    return _Line(np.where(minimum < 0, np.maximum(through_zero, 0), scale), np.maximum(minimum, 0))
 
 
 def _six_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
