@@ -136,14 +136,20 @@ class Checkpoint:
         """Tensors by GGUF name, in the order of the file; empty after `close`."""
         return MappingProxyType(self._tensors)
 
-    def with_tensors(self, tensors: Mapping[str, ModelTensor]) -> "Checkpoint":
-        """The same model with other tensors under the same names; close only the one that is returned."""
+    def with_tensors(self, tensors: Mapping[str, ModelTensor], *, change: str) -> "Checkpoint":
+        """The same model with other tensors under the same names; close only the one that is returned.
+
+        Args:
+            tensors: by GGUF name.
+            change: tells them from other tensors made from the same files; becomes part of `identity`.
+        """
         return Checkpoint(
             self.path,
             metadata=self.metadata,
             read_vocabulary=self._read_vocabulary,
             tensors=tensors,
             size_bytes=self.size_bytes,
+            identity=f"{self.identity}-{change}",
         )
 
     def close(self) -> None:

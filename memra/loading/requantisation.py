@@ -42,7 +42,7 @@ def requantised(checkpoint: Checkpoint, quant: WeightQuant) -> Checkpoint:
     """The same model with smaller weights; close only the one that is returned."""
     if quant is WeightQuant.NONE:
         return checkpoint
-    return checkpoint.with_tensors(requantised_tensors(checkpoint.tensors, quant))
+    return checkpoint.with_tensors(requantised_tensors(checkpoint.tensors, quant), change=quant.value)
 
 
 def requantised_tensors(tensors: Mapping[str, ModelTensor], quant: WeightQuant) -> dict[str, ModelTensor]:

@@ -1,5 +1,6 @@
 """What lies beside the weights: templates, ids that end an answer, advice for sampling, shards, and other layouts."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -146,3 +147,14 @@ def test_the_hub_is_asked_for_whatever_a_directory_needs():
     assert choose_files([*names, "README.md", "model.safetensors"], source) == (*names, "model.safetensors")
     both = choose_files(["config.json", "tokenizer.json", "tokenizer.model", "model.safetensors"], source)
     assert both == ("config.json", "tokenizer.json", "model.safetensors")
+
+
+def test_another_reading_of_the_same_weights_is_another_identity(tmp_path):
+    path = write_directory(tmp_path, "llama")
+    plain = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    found = []
+    for checkpoint_format in ("gptq", "gptq_v2"):
+        section = {"quant_method": "gptq", "bits": 4, "checkpoint_format": checkpoint_format}
+        write_json(path / "config.json", {**plain, "quantization_config": section})
+        found += [open_directory(path).identity, open_directory(path).identity]
+    assert found[0] == found[1] != found[2] == found[3]

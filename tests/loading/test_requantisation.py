@@ -129,6 +129,7 @@ def test_a_requantised_directory_builds_the_same_program(tmp_path):
     plain = open_checkpoint(path)
     small = requantised(plain, WeightQuant.Q8_0)
     assert requantised(plain, WeightQuant.NONE) is plain
+    assert len({plain.identity, small.identity, requantised(plain, WeightQuant.Q4_K).identity}) == 3
     shapes = {name: tensor.shape for name, tensor in small.tensors.items()}
     assert shapes == {name: tensor.shape for name, tensor in plain.tensors.items()}
     assert small.metadata == plain.metadata
