@@ -86,7 +86,7 @@ def open_models(settings: Settings, choice: ExecutorChoice) -> tuple[ServedModel
 
 def _open_model(entry: ModelEntry, settings: Settings, choice: ExecutorChoice) -> ServedModel:
     path: Path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, overrides=entry.overrides)
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
     plan = plan_model(program, choice, kv_memory_mb=settings.engine.kv_memory_mb)

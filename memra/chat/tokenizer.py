@@ -184,7 +184,11 @@ def _build_algorithm(vocabulary: Vocabulary, roles: TokenRoles, resolved: Resolv
                 ),
             )
         case TokenizerKind.WORDPIECE:
-            return build_wordpiece(names, unknown_id=_required_unknown(resolved))
+            lowercase = vocabulary.lowercase is not False
+            accents = lowercase if vocabulary.strip_accents is None else vocabulary.strip_accents
+            return build_wordpiece(
+                names, unknown_id=_required_unknown(resolved), lowercase=lowercase, strip_accents=accents
+            )
         case _:
             raise UnsupportedModelError(f"the tokenizer {vocabulary.kind.value!r} is not supported: use another model")
 

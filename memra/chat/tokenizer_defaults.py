@@ -62,6 +62,9 @@ def resolve_tokens(vocabulary: Vocabulary) -> ResolvedTokens:
     bos_id, eos_id = vocabulary.bos_id, vocabulary.eos_id
     if vocabulary.kind is TokenizerKind.WORDPIECE:
         bos_id, eos_id = _first(vocabulary.cls_id, bos_id), _first(vocabulary.separator_id, eos_id)
+    elif vocabulary.kind is TokenizerKind.BYTE_BPE:  # encoders such as ModernBERT have no other begin and end
+        bos_id = bos_id if bos_id is not None or not vocabulary.add_bos else vocabulary.cls_id
+        eos_id = eos_id if eos_id is not None or not vocabulary.add_eos else vocabulary.separator_id
     bos_id = _first(bos_id, _within(defaults.bos_id, num_tokens))
     eos_id = _first(eos_id, _within(defaults.eos_id, num_tokens))
     prefix = vocabulary.add_space_prefix
@@ -76,8 +79,8 @@ def resolve_tokens(vocabulary: Vocabulary) -> ResolvedTokens:
 
 
 def _adds_bos(vocabulary: Vocabulary, defaults: _KindDefaults) -> bool:
-    # Gemma 4 and BERT are of no use without, whatever their files say.
-    if vocabulary.kind in {TokenizerKind.GEMMA4_BPE, TokenizerKind.WORDPIECE}:
+    # Gemma 4 and BERT are of no use without, whatever their files say; Sarvam merely merges like Gemma.
+    if vocabulary.kind in {TokenizerKind.GEMMA4_BPE, TokenizerKind.WORDPIECE} and vocabulary.pre != "sarvam-moe":
         return True
     if vocabulary.add_bos is not None:
         return vocabulary.add_bos

@@ -1,7 +1,7 @@
 """WordPiece, the tokenizer of BERT: the longest known beginning of a word, then the longest known continuation.
 
-Knows how GGUF writes such a vocabulary; refuses to know special tokens. Called by `tokenizer`. Text is lowercased and
-its accents are dropped, so the way back to text is not exact.
+Knows how GGUF writes such a vocabulary; refuses to know special tokens. Called by `tokenizer`. White space, and mostly
+capitals and accents, are dropped on the way, so the way back to text is not exact.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,15 @@ _CONTINUES = "##"
 _MAX_WORD_CHARS = 100
 
 
-def build_wordpiece(names: Sequence[str], *, unknown_id: TokenId) -> Algorithm:
-    """WordPiece over a vocabulary in GGUF's spelling: words begin with a visible space, continuations do not."""
+def build_wordpiece(names: Sequence[str], *, unknown_id: TokenId, lowercase: bool, strip_accents: bool) -> Algorithm:
+    """WordPiece over a vocabulary in GGUF's spelling: words begin with a visible space, continuations do not.
+
+    Args:
+        names: what the algorithm may spell, by token id.
+        unknown_id: stands for a word that no tokens make up.
+        lowercase: capitals count as small letters.
+        strip_accents: letters count without their accents.
+    """
     spelled = {_original_spelling(name): token_id for token_id, name in enumerate(names)}
     model = WordPiece(
         vocab=spelled,
@@ -30,7 +37,9 @@ def build_wordpiece(names: Sequence[str], *, unknown_id: TokenId) -> Algorithm:
     )
     return Algorithm(
         model=model,
-        normalizer=BertNormalizer(clean_text=True, handle_chinese_chars=True, strip_accents=True, lowercase=True),
+        normalizer=BertNormalizer(
+            clean_text=True, handle_chinese_chars=True, strip_accents=strip_accents, lowercase=lowercase
+        ),
         pre_tokenizer=BertPreTokenizer(),
     )
 

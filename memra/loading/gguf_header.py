@@ -216,6 +216,8 @@ def _read_array(walker: _Walker, what: str) -> tuple[object, ...]:
     number = walker.u32(what)
     if number == _STRING_TYPE:
         return walker.strings(walker.count(f"strings in {what}", limit=MAX_ARRAY_ENTRIES, min_bytes=_U64.size), what)
+    if number == _ARRAY_TYPE:
+        walker.refuse(f"{what} is an array of arrays, which no model's key is")
     if number not in _SCALARS:
         walker.refuse(f"{what} is an array of the unknown type {number}")
     width = _SCALAR_STRUCTS[number].size

@@ -18,6 +18,8 @@ _Scalar = TypeVar("_Scalar", str, bool, int, float)
 _PREFIX = "tokenizer.ggml."
 _END_KEYS = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 """As in llama.cpp."""
+_RAW_BPE = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
+"""Rules under which a `gpt2` vocabulary merges characters, not bytes, as one that calls itself `gemma4` does."""
 
 
 def read_vocabulary(metadata: Mapping[str, object], *, path: Path) -> Vocabulary:
@@ -54,6 +56,8 @@ def read_vocabulary(metadata: Mapping[str, object], *, path: Path) -> Vocabulary
         add_eos=keys.scalar("add_eos_token", bool),
         add_space_prefix=keys.scalar("add_space_prefix", bool),
         remove_extra_whitespaces=keys.scalar("remove_extra_whitespaces", bool),
+        lowercase=keys.scalar("normalizer.lowercase", bool),
+        strip_accents=keys.scalar("normalizer.strip_accents", bool),
         precompiled_charsmap=bytes(value & 0xFF for value in keys.array("precompiled_charsmap", int)) or None,
         chat_template=keys.scalar("tokenizer.chat_template", str),
         named_templates=_named_templates(keys),
@@ -76,6 +80,8 @@ def _tokenizer_kind(keys: "_TokenizerKeys") -> TokenizerKind:
     name = keys.scalar("model", str)
     if name is None:
         keys.refuse("names no tokenizer algorithm")
+    if name == TokenizerKind.BYTE_BPE and keys.scalar("pre", str) in _RAW_BPE:
+        return TokenizerKind.GEMMA4_BPE
     try:
         return TokenizerKind(name)
     except ValueError:

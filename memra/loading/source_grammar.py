@@ -4,10 +4,12 @@ Called by the command line and the settings of the server, through `sources`. Kn
 disks or networks:
 
     models  := entry ("," entry)*                  blank entries are skipped
-    entry   := name "=" source                     split at the first "="
+    entry   := name "=" model                      split at the first "="
+    model   := source ("," override)*
     source  := file | directory | "hf:" owner "/" repository [":" substring] | "pypi:" member ("," member)*
     member  := [distribution "==" version "/"] path       without a distribution: the one before
     suffix  := "#sha256=" hex                      after a file or the last member
+    override := "meta." key "=" type ":" value     what begins so is never an entry, unless it is the first
 
 A comma may separate entries or members: after a `pypi:` entry, a piece continues it when it has no "=", or when its
 first "=" belongs to "==".
@@ -21,12 +23,15 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from memra.errors import SourceError
+from memra.loading.metadata_overrides import OVERRIDE_PREFIX, MetadataOverride, parse_override
 from memra.types import ModelName
 
 HUB_PREFIX: Final = "hf:"
 PACKAGE_PREFIX: Final = "pypi:"
 
 _log = logging.getLogger(__name__)
+
+_BEFORE_OVERRIDE: Final = re.compile(rf"\s*,\s*(?={re.escape(OVERRIDE_PREFIX)})")
 
 _SHA256_MARK: Final = "#sha256="
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
@@ -94,10 +99,15 @@ ModelSource = PathSource | HubSource | PackageSource
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """One model to serve: the name that clients ask for, and where it comes from."""
+    """One model to serve: the name that clients ask for, and where it comes from.
+
+    Attributes:
+        overrides: keys of its GGUF file that are put right, in the order given.
+    """
 
     name: ModelName
     source: ModelSource
+    overrides: tuple[MetadataOverride, ...] = ()
 
 
 def parse_models(text: str) -> tuple[ModelEntry, ...]:
@@ -119,7 +129,7 @@ def parse_models(text: str) -> tuple[ModelEntry, ...]:
 
 
 def parse_model_argument(text: str) -> ModelEntry:
-    """Read one `NAME=SOURCE`, as `--model` takes it.
+    """Read one `NAME=SOURCE[,meta.KEY=TYPE:VALUE...]`, as `--model` takes it.
 
     Raises:
         SourceError: it is malformed.
@@ -129,7 +139,22 @@ def parse_model_argument(text: str) -> ModelEntry:
         raise SourceError(f"model entry {text.strip()!r}: a name and a source are needed: write NAME=SOURCE")
     if "," in name:
         raise SourceError(f"model entry {text.strip()!r}: a name cannot hold a comma: choose another")
-    return ModelEntry(ModelName(name), parse_source(source))
+    return ModelEntry(ModelName(name), *parse_model(source))
+
+
+def parse_model(text: str) -> tuple[ModelSource, tuple[MetadataOverride, ...]]:
+    """Read a source with the overrides behind it.
+
+    Raises:
+        SourceError: one of them is malformed, or two are of the same key.
+    """
+    source, *others = _BEFORE_OVERRIDE.split(text)
+    overrides = tuple(parse_override(piece) for other in others for piece in other.split(","))
+    keys = [override.key for override in overrides]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise SourceError(f"model source {text.strip()!r}: the override meta.{key} appears twice: leave one out")
+    return parse_source(source), overrides
 
 
 def parse_source(text: str) -> ModelSource:
@@ -158,7 +183,7 @@ def _entry_texts(text: str) -> Iterator[str]:
     for piece in (part.strip() for part in text.split(",")):
         if not piece:
             continue
-        if current is not None and _is_package_entry(current) and _continues_a_package(piece):
+        if current is not None and (piece.startswith(OVERRIDE_PREFIX) or _continues(current, piece)):
             current += "," + piece
             continue
         if current is not None:
@@ -168,8 +193,10 @@ def _entry_texts(text: str) -> Iterator[str]:
         yield current
 
 
-def _is_package_entry(entry: str) -> bool:
-    return entry.partition("=")[2].strip().startswith(PACKAGE_PREFIX)
+def _continues(entry: str, piece: str) -> bool:
+    """Whether a piece is one more member of a `pypi:` entry that has no override yet."""
+    is_package = entry.partition("=")[2].strip().startswith(PACKAGE_PREFIX)
+    return is_package and _continues_a_package(piece) and _BEFORE_OVERRIDE.search(entry) is None
 
 
 def _continues_a_package(piece: str) -> bool:

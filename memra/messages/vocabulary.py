@@ -42,6 +42,7 @@ class Vocabulary:
         eot_id: end-of-turn token where the file names one.
         end_ids: every token that the file says ends an answer, `eos_id` and `eot_id` among them or not.
         add_bos, add_eos, add_space_prefix, remove_extra_whitespaces: None when the file does not say.
+        lowercase, strip_accents: what WordPiece does to text first; None when the file does not say.
         precompiled_charsmap: SentencePiece's normaliser table, or None.
         chat_template: the Jinja source, or None when the model has none.
         named_templates: further Jinja sources by purpose, such as `tool_use`.
@@ -67,6 +68,8 @@ class Vocabulary:
     add_eos: bool | None = None
     add_space_prefix: bool | None = None
     remove_extra_whitespaces: bool | None = None
+    lowercase: bool | None = None
+    strip_accents: bool | None = None
     precompiled_charsmap: bytes | None = None
     chat_template: str | None = None
     named_templates: Mapping[str, str] = field(default_factory=dict)

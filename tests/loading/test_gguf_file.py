@@ -131,7 +131,7 @@ CORRUPT = {
     "more strings than bytes": (_with_keys(a=struct.pack("<IIQ", 9, 8, 100_000)), "claims 100000 strings"),
     "an array of 2**60 strings": (_with_keys(a=struct.pack("<IIQ", 9, 8, 1 << 60)), "strings"),
     "an array of 2**60 numbers": (_with_keys(a=struct.pack("<IIQ", 9, 4, 1 << 60)), "entries"),
-    "an array of arrays": (_with_keys(a=struct.pack("<IIQ", 9, 9, 1)), "unknown type 9"),
+    "an array of arrays": (_with_keys(a=struct.pack("<IIQ", 9, 9, 1)), "an array of arrays"),
     "an unknown value type": (_with_keys(a=struct.pack("<I", 77)), "unknown type 77"),
     "a string past the end": (_with_keys(a=struct.pack("<IQ", 8, 1 << 40)), "the value of 'a'"),
     "a string in an array past the end": (_with_keys(a=struct.pack("<IIQQ", 9, 8, 1, 1 << 40)), "entry 0"),
@@ -277,6 +277,49 @@ def test_a_split_model_with_a_shard_missing_renamed_or_wrong_is_refused(write):
     write(_shard(1, 2, tensors[:1], first_keys=False), "m-00002-of-00002.gguf")
     with pytest.raises(CorruptFileError, match="repeats the tensor"):
         _ = open_gguf(first).vocabulary
+
+
+def test_a_shard_under_the_name_of_another_is_refused(write):
+    tensors = default_tensors()
+    first = write(_shard(0, 3, tensors[:1]), "m-00001-of-00003.gguf")
+    write(_shard(2, 3, tensors[2:], first_keys=False), "m-00002-of-00003.gguf")
+    write(_shard(1, 3, tensors[1:2], first_keys=False), "m-00003-of-00003.gguf")
+    with pytest.raises(CorruptFileError, match=r"m-00002-of-00003.*shard 2 of 3, not 1 of 3"):
+        open_gguf(first)
+    write(GgufBytes(keys={}, tensors=tensors[1:2]), "m-00002-of-00003.gguf")
+    with pytest.raises(CorruptFileError, match=r"m-00002-of-00003.*shard None of None, not 1 of 3"):
+        open_gguf(first)
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 31, 100_000])
+def test_a_number_of_shards_that_no_name_can_count_is_refused(write, count):
+    value = struct.pack("<Iq", 11, count)
+    with pytest.raises(CorruptFileError, match="no number of shards"):
+        open_gguf(write(_with_keys(split__count=value), "m-00001-of-00002.gguf"))
+
+
+def test_the_first_shard_must_be_named_so(write):
+    with pytest.raises(CorruptFileError, match="its name does not"):
+        open_gguf(write(_shard(0, 2, default_tensors()[:1]), "m-00002-of-00002.gguf"))
+
+
+@pytest.mark.parametrize("quant_type", gguf.GGMLQuantizationType, ids=lambda quant_type: quant_type.name)
+def test_every_type_of_the_gguf_package_is_known_by_name_and_size(write, quant_type):
+    block_size, type_size = gguf.GGML_QUANT_SIZES[quant_type]
+    tensor = Tensor("t", (3 * block_size, 2), kind=quant_type.value, data=bytes(range(6))[:1] * (6 * type_size))
+    path = write(GgufBytes(tensors=[tensor]))
+    found = open_gguf(path).tensors["t"]
+    assert (found.quant_type, found.shape, found.data.size) == (quant_type.name, (2, 3 * block_size), 6 * type_size)
+    path.write_bytes(path.read_bytes()[: found.offset + 6 * type_size - 1])
+    with pytest.raises(CorruptFileError, match="lies at"):
+        open_gguf(path)
+
+
+@pytest.mark.parametrize("kind", ["adapter", "mmproj", "imatrix"])
+def test_a_file_that_holds_no_model_is_refused_by_what_it_holds(write, kind):
+    with pytest.raises(UnsupportedModelError, match=kind):
+        open_gguf(write(_with_keys(general__type=string(kind))))
+    assert open_gguf(write(_with_keys(general__type=string("model")))).architecture == "llama"
 
 
 def test_a_vocabulary_alone_opens(write):
