@@ -11,6 +11,9 @@ from memra.errors import CorruptFileError
 from memra.messages.vocabulary import TokenizerKind, Vocabulary
 from memra.types import TokenId
 
+_MERGES_LIKE_GEMMA = "sarvam-moe"
+"""The one rule of Gemma 4's kind whose models do not always begin with a token of their own."""
+
 
 @dataclass(frozen=True, slots=True)
 class _KindDefaults:
@@ -79,8 +82,10 @@ def resolve_tokens(vocabulary: Vocabulary) -> ResolvedTokens:
 
 
 def _adds_bos(vocabulary: Vocabulary, defaults: _KindDefaults) -> bool:
-    # Gemma 4 and BERT are of no use without, whatever their files say; Sarvam merely merges like Gemma.
-    if vocabulary.kind in {TokenizerKind.GEMMA4_BPE, TokenizerKind.WORDPIECE} and vocabulary.pre != "sarvam-moe":
+    if vocabulary.kind is TokenizerKind.GEMMA4_BPE and vocabulary.pre == _MERGES_LIKE_GEMMA:
+        return bool(vocabulary.add_bos)
+    # Gemma 4 and BERT are of no use without, whatever their files say.
+    if vocabulary.kind in {TokenizerKind.GEMMA4_BPE, TokenizerKind.WORDPIECE}:
         return True
     if vocabulary.add_bos is not None:
         return vocabulary.add_bos

@@ -1,7 +1,4 @@
-import random
 import struct
-import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -195,52 +192,6 @@ def test_a_missing_file_is_a_source_error(tmp_path):
         _ = open_gguf(tmp_path / "nothing.gguf").vocabulary
     with pytest.raises(SourceError, match="cannot be read"):
         _ = open_gguf(tmp_path).vocabulary
-
-
-EXTREMES = (0, 1, 7, 31, 255, 1 << 16, (1 << 31) - 1, (1 << 32) - 1, 1 << 40, 1 << 60, (1 << 63) - 1, (1 << 64) - 1)
-
-
-def _mutated(whole: bytes, header_bytes: int, rng: random.Random) -> bytes:
-    data = bytearray(whole)
-    match rng.randrange(4):
-        case 0:
-            for _ in range(rng.randint(1, 4)):
-                data[rng.randrange(header_bytes)] = rng.randrange(256)
-        case 1:
-            at = rng.randrange(header_bytes - 8)
-            data[at : at + 8] = struct.pack("<Q", rng.choice(EXTREMES))
-        case 2:
-            at = rng.randrange(header_bytes - 4)
-            data[at : at + 4] = struct.pack("<I", rng.choice(EXTREMES) & 0xFFFFFFFF)
-        case _:
-            at = rng.randrange(header_bytes)
-            del data[at : at + rng.randint(1, 16)]
-    return bytes(data)
-
-
-def test_every_mutation_of_a_header_ends_in_a_clear_error_or_a_usable_file(write):
-    rng = random.Random(20240607)  # noqa: S311  (reproducible, not secret)
-    model = GgufBytes()
-    whole, header_bytes = model.build(), len(model.header())
-    outcomes = {"refused": 0, "opened": 0}
-    tracemalloc.start()
-    try:
-        for _ in range(800):
-            path = write(_mutated(whole, header_bytes, rng))
-            began_s = time.monotonic()
-            try:
-                with open_gguf(path) as checkpoint:
-                    for tensor in checkpoint.tensors.values():
-                        tensor.dequantise()
-                outcomes["opened"] += 1
-            except (CorruptFileError, UnsupportedModelError):
-                outcomes["refused"] += 1
-            assert time.monotonic() - began_s < 2
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
-    assert outcomes["refused"] > 300
-    assert outcomes["opened"] > 10
 
 
 def _shard(number: int, count: int, tensors: list[Tensor], *, first_keys: bool = True) -> GgufBytes:
