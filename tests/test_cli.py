@@ -13,7 +13,7 @@ from memra.errors import ConfigurationError
 REPOSITORY = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("command", ["run", "bench", "doctor"])
+@pytest.mark.parametrize("command", ["run", "bench", "doctor", "models"])
 def test_every_command_explains_itself(command: str, capsys):
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
@@ -25,7 +25,7 @@ def test_the_commands_are_listed(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     out = capsys.readouterr().out
-    for command in ("run", "bench", "doctor"):
+    for command in ("run", "bench", "doctor", "models"):
         assert f"\n    {command} " in out
 
 

@@ -14,7 +14,6 @@ import numpy as np
 from memra_kernels.native import (
     FLOAT_TYPES,
     GGML_TYPES,
-    MAX_HEAD_DIM,
     MAX_PARTS,
     CacheLayer,
     DeltaOp,
@@ -25,11 +24,12 @@ from memra_kernels.native import (
 )
 from numpy.typing import NDArray
 
-from memra.engine.cpu_row_operators import LANES, SIMPLE_OPERATORS, angles_row_op, rope_row_op, simple_row_op
+from memra.engine.cpu_limits import QUANT_BLOCK, refuse_unrunnable_shapes
+from memra.engine.cpu_row_operators import SIMPLE_OPERATORS, angles_row_op, rope_row_op, simple_row_op
 from memra.engine.executor import WeightTensor, WeightTensors
 from memra.engine.matrix_tiles import find_tensor, naming, stored_bytes, stored_type
 from memra.engine.repack_file import Tiles
-from memra.errors import CorruptFileError, UnsupportedModelError
+from memra.errors import CorruptFileError
 from memra.layers.dataflow import inputs_of, output_of
 from memra.layers.operators import (
     Add,
@@ -44,13 +44,9 @@ from memra.layers.operators import (
     Linear,
     Operator,
     PositionEmbed,
-    RmsNorm,
     Rope,
 )
 from memra.layers.program import Program
-
-_QUANT_BLOCK = 32
-"""Activations that share one int8 scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +87,7 @@ class PlanBuilder:
             CorruptFileError: a tensor is missing, has another shape, or holds a NaN or infinite scale.
             UnsupportedModelError: a shape that the kernels do not run.
         """
+        refuse_unrunnable_shapes(self._program)
         self._add_angles()
         index = 0
         while index < len(self._operators):
@@ -143,7 +140,7 @@ class PlanBuilder:
         only_product = all(
             self._reader_indices(index + at, name) == [index + 2] for at, name in self._outputs(index, 2)
         )
-        if not is_quantised or rows % _QUANT_BLOCK or not only_product:
+        if not is_quantised or rows % QUANT_BLOCK or not only_product:
             return 0
         x = self._input(gate.x, gate.weight)
         out = self._output(index + 2, product.out)
@@ -243,29 +240,18 @@ class PlanBuilder:
         """An operator that is one row operation."""
         name = output_of(operator)
         if name is None or not isinstance(operator, SIMPLE_OPERATORS):
-            raise UnsupportedModelError(
-                f"The CPU engine does not run the operator {type(operator).__name__} of {self._program.architecture}."
-            )
-        if isinstance(operator, RmsNorm):
-            self._check_norm(operator)
+            raise TypeError(f"no step for {type(operator).__name__}")
         floats = {x: self._floats[x] for x in inputs_of(operator)}
         out = self._output(index, name, floats=True)
         self._plan.row(simple_row_op(operator, floats, out, vectors=self._vector))
         self._quantise_output(index, name)
-
-    def _check_norm(self, operator: RmsNorm) -> None:
-        width = self._program.buffers[operator.x]
-        if operator.group_width != width and operator.group_width % LANES:
-            raise UnsupportedModelError(
-                f"The CPU engine norms groups of multiples of {LANES}, not {operator.group_width}."
-            )
 
     def _add_attention(self, index: int, operator: Attention) -> None:
         if operator.k is not None and operator.v is not None:
             k, v = self._floats[operator.k], self._floats[operator.v]
             self._plan.row(RowOp(kind="store", x=k, y=v, layer=operator.layer))
         q = self._floats[operator.q]
-        can_quantise = operator.value_dim % _QUANT_BLOCK == 0
+        can_quantise = operator.value_dim % QUANT_BLOCK == 0
         out = self._output(index, operator.out, floats=not can_quantise)
         self._plan.attention(
             q,
@@ -296,10 +282,6 @@ class PlanBuilder:
         self._quantise_output(index, operator.out)
 
     def _add_delta(self, index: int, operator: GatedDelta) -> None:
-        if operator.key_dim % LANES:
-            raise UnsupportedModelError(
-                f"The CPU engine runs delta rules with keys of multiples of {LANES}, not {operator.key_dim}."
-            )
         inputs = {name: self._floats[getattr(operator, name)] for name in ("q", "k", "v", "a", "b")}
         self._plan.delta(
             DeltaOp(
@@ -324,11 +306,6 @@ class PlanBuilder:
 
     def _add_experts(self, index: int, operator: Experts) -> None:
         routing, width = operator.routing, self._program.buffers[operator.out]
-        if operator.width % _QUANT_BLOCK or width % LANES:
-            raise UnsupportedModelError(
-                f"The CPU engine runs experts of multiples of {_QUANT_BLOCK} elements in models of multiples of {LANES}, "
-                f"not {operator.width} and {width}."
-            )
         reads_floats = self._is_float(operator.down)
         x = self._input(operator.x, operator.gate)
         out = self._output(index, operator.out, floats=True)
@@ -494,14 +471,5 @@ def state_floats(program: Program) -> int:
 
 
 def cache_layers(program: Program) -> Sequence[CacheLayer]:
-    """What every attention layer keeps.
-
-    Raises:
-        UnsupportedModelError: a head that the kernels do not run.
-    """
-    for dim in (dim for layer in program.kv_layers for dim in (layer.head_dim, layer.value_dim)):
-        if dim % LANES or dim > MAX_HEAD_DIM:
-            raise UnsupportedModelError(
-                f"The CPU engine runs heads of multiples of {LANES} up to {MAX_HEAD_DIM}, not {dim}."
-            )
+    """What every attention layer keeps."""
     return [CacheLayer(layer.num_kv_heads, layer.head_dim, layer.value_dim) for layer in program.kv_layers]

@@ -27,9 +27,6 @@ from memra.layers.operators import (
 
 SIMPLE_OPERATORS = (Activate, Add, AddVector, GatedProduct, LayerNorm, RmsNorm, Scale, ScaleRows, Slice)
 """Operators that `simple_row_op` knows."""
-LANES = 16
-"""Width of the kernels' vectors: heads and norm groups are multiples of it."""
-
 Vectors = Callable[[str], NDArray[np.float32]]
 """Reads a weight of one dimension by name."""
 

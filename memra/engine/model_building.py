@@ -5,8 +5,10 @@ on the native engine never imports torch.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 
 from memra.engine.executor import Executor, WeightTensors
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
@@ -59,6 +61,24 @@ def plan_model(program: Program, choice: ExecutorChoice, *, kv_memory_mb: int) -
     return ModelPlan(program, choice, num_pages, min(program.context_tokens, num_pages * PAGE_TOKENS))
 
 
+def state_bytes_per_sequence(program: Program) -> int:
+    """Bytes that the recurrent states of one sequence take, however long it is; they are float32."""
+    return 4 * STATES_PER_SEQUENCE * sum(prod(layer.shape) for layer in program.state_layers)
+
+
+def refuse_unrunnable(program: Program, choice: ExecutorChoice) -> None:
+    """Refuse a program that the chosen executor does not run, before its weights are loaded.
+
+    Raises:
+        UnsupportedModelError: a shape that the native kernels do not run.
+    """
+    if choice.kind is ExecutorKind.CPU:
+        from memra.engine.cpu_limits import refuse_unrunnable_shapes  # noqa: PLC0415  (loads the native bindings)
+
+        with _torch_remedy():
+            refuse_unrunnable_shapes(program)
+
+
 def build_model(
     name: ModelName, plan: ModelPlan, tensors: WeightTensors, *, settings: EngineSettings, identity: str | None = None
 ) -> LoadedModel:
@@ -103,7 +123,7 @@ def _find_cache(settings: EngineSettings, identity: str | None) -> RepackCache |
 def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors, *, num_states: int, cache: RepackCache | None) -> Executor:
     from memra.engine.cpu_executor import CpuExecutor  # noqa: PLC0415  (loads the native library)
 
-    try:
+    with _torch_remedy():
         return CpuExecutor(
             plan.program,
             tensors,
@@ -113,6 +133,13 @@ def _build_on_cpu(plan: ModelPlan, tensors: WeightTensors, *, num_states: int, c
             cache=cache,
             kv_type=plan.choice.kv_type.value,
         )
+
+
+@contextmanager
+def _torch_remedy() -> Iterator[None]:
+    """Whatever the native engine does not run, torch may."""
+    try:
+        yield
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{error.message} Set MEMRA_EXECUTOR=torch to run it on torch, slowly.") from error
 

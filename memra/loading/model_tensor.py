@@ -99,3 +99,13 @@ def dequantised(data: NDArray[np.uint8], shape: tuple[int, ...], quant_type: str
         ) from error
     values = cast("NDArray[np.float32]", values).reshape(shape)
     return values if values.flags.writeable else values.copy()
+
+
+def check_dequantisable(quant_type: str, *, name: str) -> None:
+    """Raise what `dequantised` would raise for the type; nothing is read.
+
+    Raises:
+        UnsupportedModelError: the `gguf` package cannot dequantise it.
+    """
+    block_size, type_size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[quant_type]]
+    dequantised(np.zeros(type_size, np.uint8), (block_size,), quant_type, name=name)

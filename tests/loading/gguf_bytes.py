@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import gguf
 import numpy as np
 
+from tests.models.tiny_models import TinyModel
+
 STRING, ARRAY, U32, F32, BOOL = 8, 9, 4, 6, 7
 
 
@@ -107,3 +109,30 @@ class GgufBytes:
 
     def _padded(self, data: bytes) -> bytes:
         return data + bytes(-len(data) % self.alignment)
+
+
+def of_model(model: TinyModel) -> GgufBytes:
+    """A whole model with its vocabulary, which could be served."""
+    vocab_size = model.tensors["token_embd.weight"].shape[0]
+    keys: dict[str | bytes, bytes] = {"general.architecture": string(model.architecture)}
+    for key, value in model.metadata.items():
+        match value:
+            case bool():
+                keys[key] = boolean(value)
+            case int():
+                keys[key] = u32(value)
+            case float():
+                keys[key] = struct.pack("<If", 6, value)
+            case str():
+                keys[key] = string(value)
+            case _:
+                keys[key] = integers(list(value))
+    keys |= {
+        "tokenizer.ggml.model": string("llama"),
+        "tokenizer.ggml.tokens": strings(["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, vocab_size))]),
+        "tokenizer.ggml.scores": floats([-float(i) for i in range(vocab_size)]),
+        "tokenizer.ggml.token_type": integers([2, 3, 3] + [1] * (vocab_size - 3)),
+        "tokenizer.chat_template": string("{% for m in messages %}{{ m.content }}{% endfor %}"),
+    }
+    tensors = [Tensor(name, t.shape[::-1], data=t.data.tobytes()) for name, t in model.tensors.items()]
+    return GgufBytes(keys=keys, tensors=tensors)

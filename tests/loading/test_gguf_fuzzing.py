@@ -23,8 +23,8 @@ from memra.chat.chat_format import ChatFormat
 from memra.errors import MemraError
 from memra.loading.gguf_file import open_gguf
 from memra.models.registry import build_program
-from tests.loading.gguf_bytes import GgufBytes, Tensor, boolean, default_keys, floats, integers, string, strings, u32
-from tests.models.tiny_models import TinyModel, make_gemma3, make_llama, make_qwen2
+from tests.loading.gguf_bytes import GgufBytes, Tensor, default_keys, of_model, u32
+from tests.models.tiny_models import make_gemma3, make_llama, make_qwen2
 
 REPOSITORY = Path(__file__).parents[2]
 NUM_FILES = 5000
@@ -108,33 +108,6 @@ MUTATIONS: tuple[Mutation, ...] = (
 )
 
 
-def _of_model(model: TinyModel) -> GgufBytes:
-    """A whole model with its vocabulary, which could be served."""
-    vocab_size = model.tensors["token_embd.weight"].shape[0]
-    keys: dict[str | bytes, bytes] = {"general.architecture": string(model.architecture)}
-    for key, value in model.metadata.items():
-        match value:
-            case bool():
-                keys[key] = boolean(value)
-            case int():
-                keys[key] = u32(value)
-            case float():
-                keys[key] = struct.pack("<If", 6, value)
-            case str():
-                keys[key] = string(value)
-            case _:
-                keys[key] = integers(list(value))
-    keys |= {
-        "tokenizer.ggml.model": string("llama"),
-        "tokenizer.ggml.tokens": strings(["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(3, vocab_size))]),
-        "tokenizer.ggml.scores": floats([-float(i) for i in range(vocab_size)]),
-        "tokenizer.ggml.token_type": integers([2, 3, 3] + [1] * (vocab_size - 3)),
-        "tokenizer.chat_template": string("{% for m in messages %}{{ m.content }}{% endfor %}"),
-    }
-    tensors = [Tensor(name, t.shape[::-1], data=t.data.tobytes()) for name, t in model.tensors.items()]
-    return GgufBytes(keys=keys, tensors=tensors)
-
-
 def _of_every_type() -> GgufBytes:
     tensors = []
     for quant_type, (block_size, type_size) in gguf.GGML_QUANT_SIZES.items():
@@ -150,9 +123,9 @@ def _sources() -> list[GgufBytes]:
     return [
         GgufBytes(),
         _of_every_type(),
-        _of_model(make_llama(frequency_factors=True)),
-        _of_model(make_qwen2(tied=False)),
-        _of_model(make_gemma3()),
+        of_model(make_llama(frequency_factors=True)),
+        of_model(make_qwen2(tied=False)),
+        of_model(make_gemma3()),
     ]
 
 

@@ -1,0 +1,1 @@
+"""`memra models`: what a model is and whether it runs here, found out without loading it."""
