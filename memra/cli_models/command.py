@@ -38,7 +38,8 @@ def run(options: argparse.Namespace) -> int:
 
     Exit codes: 0 memra runs it, 1 it cannot be read, 3 memra does not run it.
     """
-    from memra.cli_models.inspection import Verdict, inspect_model  # noqa: PLC0415  (heavy, needed only here)
+    from memra.cli_models.facts import Verdict  # noqa: PLC0415  (with what follows)
+    from memra.cli_models.inspection import inspect_model  # noqa: PLC0415  (heavy, needed only here)
     from memra.cli_models.screen import as_values, render, render_refusal  # noqa: PLC0415  (as above)
 
     settings = read_settings({}, file=settings_file(options.config, os.environ))

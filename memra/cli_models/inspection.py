@@ -6,14 +6,20 @@ and torch is not imported. Refuses to print. Called by `command`.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from math import prod
 from typing import Final, TypeVar
 
 from memra_kernels.native import GGML_TYPES
 
 from memra.chat.chat_format import ChatFormat
+from memra.cli_models.facts import (
+    Inspection,
+    MemoryNeed,
+    QuantShare,
+    TemplateFacts,
+    Verdict,
+    VocabularyFacts,
+)
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind, choose_executor
 from memra.engine.model_building import refuse_unrunnable, state_bytes_per_sequence
 from memra.errors import StartupError, UnsupportedModelError, UsageError
@@ -32,104 +38,6 @@ _THINKING: Final = frozenset({"enable_thinking", "thinking", "reasoning_effort",
 _BYTES_OF: Final = {"float32": 4, "bfloat16": 2}
 
 _Found = TypeVar("_Found")
-
-
-class Verdict(StrEnum):
-    """Whether memra runs a model."""
-
-    SUPPORTED = "supported"
-    UNSUPPORTED = "unsupported"
-    DAMAGED = "damaged"
-
-
-@dataclass(frozen=True, slots=True)
-class QuantShare:
-    """The tensors that are stored in one type."""
-
-    quant_type: str
-    num_tensors: int
-    num_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class VocabularyFacts:
-    """The tokenizer.
-
-    Attributes:
-        kind: the algorithm.
-        pre: the rule by which byte-level BPE cuts text into words; None for other kinds.
-    """
-
-    kind: TokenizerKind
-    pre: str | None
-    num_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateFacts:
-    """The chat template.
-
-    Attributes:
-        is_own: False where the model has none and plain ChatML stands in.
-        thinking: variables that make the model think, or not.
-    """
-
-    is_own: bool
-    supports_tools: bool
-    thinking: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryNeed:
-    """What the model takes on the chosen executor, bytes; activations and the interpreter come on top.
-
-    Attributes:
-        context_tokens: the sum of tokens of all sequences for which there is room.
-        kv_bytes_per_token: keys and values of all layers.
-        state_bytes: recurrent states of as many sequences as run at once; 0 for a model without.
-    """
-
-    executor: str
-    context_tokens: int
-    weight_bytes: int
-    kv_bytes_per_token: int
-    state_bytes: int
-
-    @property
-    def kv_bytes(self) -> int:
-        """Keys and values of the whole context."""
-        return self.context_tokens * self.kv_bytes_per_token
-
-    @property
-    def total_bytes(self) -> int:
-        """Everything."""
-        return self.weight_bytes + self.kv_bytes + self.state_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Inspection:
-    """All findings about one model; what an obstacle hides is None.
-
-    Attributes:
-        path: where its file or directory is on this machine.
-        name: as the file calls itself.
-        context_tokens: longest sequence that the model was trained for.
-        obstacle: the first error that a start would end with.
-    """
-
-    source: str
-    path: str
-    architecture: str
-    name: str | None
-    num_parameters: int
-    size_bytes: int
-    quant_types: tuple[QuantShare, ...]
-    context_tokens: int | None
-    vocabulary: VocabularyFacts | None
-    template: TemplateFacts | None
-    memory: MemoryNeed | None
-    verdict: Verdict
-    obstacle: str | None
 
 
 def inspect_model(source: str, settings: Settings, *, context_tokens: int | None = None) -> Inspection:

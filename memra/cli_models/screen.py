@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from memra.cli_models.inspection import Inspection, MemoryNeed, TemplateFacts, Verdict, VocabularyFacts
+from memra.cli_models.facts import Inspection, MemoryNeed, TemplateFacts, Verdict, VocabularyFacts
 from memra.messages.vocabulary import TokenizerKind
 
 _LABEL_WIDTH: Final = 14

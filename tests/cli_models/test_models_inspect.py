@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from memra.cli import main
-from memra.cli_models.inspection import Inspection, Verdict, inspect_model
+from memra.cli_models.facts import Inspection, Verdict
+from memra.cli_models.inspection import inspect_model
 from memra.cli_models.screen import render
 from memra.errors import SourceError, UnsupportedModelError
 from memra.served_models import open_models

@@ -40,6 +40,8 @@ def test_every_key_reaches_its_field():
         "add_eos_token": False,
         "add_space_prefix": False,
         "remove_extra_whitespaces": True,
+        "normalizer.lowercase": False,
+        "normalizer.strip_accents": True,
         "precompiled_charsmap": (-1, 0, 127),
     }
     metadata = {**MINIMAL, **template, **{f"tokenizer.ggml.{key}": value for key, value in keys.items()}}
@@ -50,6 +52,7 @@ def test_every_key_reaches_its_field():
     assert (vocabulary.padding_id, vocabulary.separator_id, vocabulary.mask_id, vocabulary.cls_id) == (0, 2, 3, 1)
     assert (vocabulary.add_bos, vocabulary.add_eos) == (True, False)
     assert (vocabulary.add_space_prefix, vocabulary.remove_extra_whitespaces) == (False, True)
+    assert (vocabulary.lowercase, vocabulary.strip_accents) == (False, True)
     assert vocabulary.precompiled_charsmap == b"\xff\x00\x7f"
     assert vocabulary.chat_template == "{{ messages }}"
 
@@ -86,6 +89,21 @@ def test_a_key_of_the_wrong_type_or_length_is_named(changes, named):
     with pytest.raises(CorruptFileError, match=named) as caught:
         _read(**changes)
     assert "model.gguf" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("pre", "kind"),
+    [
+        ("gpt-2", TokenizerKind.BYTE_BPE),
+        (None, TokenizerKind.BYTE_BPE),
+        ("gemma4", TokenizerKind.GEMMA4_BPE),
+        ("granite-embed-multi-311m", TokenizerKind.GEMMA4_BPE),
+        ("sarvam-moe", TokenizerKind.GEMMA4_BPE),
+    ],
+)
+def test_the_rule_tells_whether_a_gpt2_vocabulary_merges_bytes_or_characters(pre, kind):
+    assert _read(model="gpt2", pre=pre).kind is kind
+    assert _read(model="llama", pre=pre).kind is TokenizerKind.SENTENCEPIECE_BPE
 
 
 @pytest.mark.parametrize("token_id", [4, 0xFFFFFFFF, -1])
