@@ -1,14 +1,23 @@
 """How a model's cache is sized, and which executor and sampler it is given."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind, KvType, find_native_obstacle
-from memra.engine.model_building import PAGE_TOKENS, build_model, plan_model
+from memra.engine.loaded_model import STATES_PER_SEQUENCE
+from memra.engine.model_building import (
+    PAGE_TOKENS,
+    build_model,
+    plan_model,
+    refuse_unrunnable,
+    state_bytes_per_sequence,
+)
 from memra.engine.native_sampler import NativeTokenSampler
 from memra.engine.sampler import Sampler
 from memra.errors import ConfigurationError, UnsupportedModelError
+from memra.layers.program import StateLayer
 from memra.models.registry import build_program
 from memra.settings import EngineSettings
 from memra.types import ModelName
@@ -43,6 +52,25 @@ def test_int8_keys_and_values_hold_nearly_twice_the_pages_and_name_themselves():
     choices = [ExecutorChoice(ExecutorKind.CPU, num_threads=1, kv_type=kind) for kind in (KvType.F16, KvType.Q8_0)]
     plans = [plan_model(program_of(model), choice, kv_memory_mb=4) for choice in choices]
     assert plans[1].num_pages == plans[0].num_pages * 32 // 18  # heads of 16: 16 int8 and one float16 scale
+
+
+def test_a_token_and_a_sequence_take_what_the_program_keeps_of_them():
+    program = replace(program_of(make_llama()), state_layers=(StateLayer((3, 4)), StateLayer((2, 5, 6))))
+    elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in program.kv_layers)
+    found = [choice.cache_bytes_per_token(program) for choice in (TORCH_CHOICE, CPU_CHOICE)]
+    assert found == [4 * elements, 2 * elements]
+    assert state_bytes_per_sequence(program) == STATES_PER_SEQUENCE * 4 * (12 + 60)
+    assert state_bytes_per_sequence(program_of(make_llama())) == 0
+
+
+@NATIVE
+def test_what_the_native_engine_does_not_run_is_refused_before_its_weights_are_loaded():
+    program = program_of(make_qwen2())
+    refuse_unrunnable(program, CPU_CHOICE)
+    refused = program_of(make_llama())  # heads of eight elements
+    with pytest.raises(UnsupportedModelError, match=r"CPU engine.*MEMRA_EXECUTOR=torch"):
+        refuse_unrunnable(refused, CPU_CHOICE)
+    refuse_unrunnable(refused, TORCH_CHOICE)
 
 
 def test_memory_for_less_than_a_page_is_refused_with_what_is_needed():
