@@ -172,6 +172,7 @@ def test_merges_of_gemmas_kind_are_read_in_a_file_that_calls_itself_gpt2(expecte
         assert digest(vocabulary) == expected, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DIGEST_OF_FILE)
 def test_a_vocabulary_without_published_ids_reads_as_in_llama_cpp(name: str, llama_cpp_models_dir: Path):
     assert digest(open_gguf(llama_cpp_models_dir / f"ggml-vocab-{name}.gguf").vocabulary) == DIGEST_OF_FILE[name]
