@@ -27,7 +27,7 @@ from memra.engine.model_building import PAGE_TOKENS
 from memra.engine.processors import find_processors
 from memra.errors import UsageError
 from memra.identity import system_fingerprint
-from memra.served_models import ServedModel, open_models
+from memra.served_models import ServedModel, open_models, plan_models
 from memra.settings import Settings, read_settings
 
 _ROWS, _DEPTHS, _PREFILL, _ROUNDS, _TOKENS = (1, 2, 4, 8, 16), (0, 2048, 8192), 512, 3, 64
@@ -43,6 +43,7 @@ def run_bench(options: argparse.Namespace, *, config: Path | None) -> int:
     """
     overrides = {"models": {"arguments": tuple(options.arguments)}} if options.arguments else {}
     settings = read_settings(overrides, file=config)
+    _refuse_metadata_overrides(settings)
     engines, sections, plan = choose_engines(options), choose_sections(options), make_plan(options)
     progress = Progress()
     reports: list[ModelReport] = []
@@ -66,6 +67,15 @@ def run_bench(options: argparse.Namespace, *, config: Path | None) -> int:
         if options.json is not None:  # after every model: what the next one ends with must not lose this one
             _write_json(options.json, reports, engines)
     return 0
+
+
+def _refuse_metadata_overrides(settings: Settings) -> None:
+    """Other engines, and workers that are given a path, would measure another model."""
+    for entry in plan_models(settings.models):
+        if entry.overrides:
+            raise UsageError(
+                f"model {entry.name}: memra bench measures files as they are: leave out meta.{entry.overrides[0].key}"
+            )
 
 
 def make_plan(options: argparse.Namespace) -> BenchPlan:

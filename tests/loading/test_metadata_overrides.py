@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from memra.cli import main
 from memra.errors import ConfigurationError, SourceError
 from memra.loading.gguf_file import open_gguf
 from memra.loading.metadata_overrides import MetadataOverride, parse_override
@@ -150,3 +151,8 @@ def test_a_directory_has_no_keys_to_override(tmp_path):
     directory = write_directory(tmp_path, "llama")
     with pytest.raises(ConfigurationError, match=r"config\.json"):
         open_checkpoint(directory, overrides=(MetadataOverride("a", 1),))
+
+
+def test_a_bench_refuses_overrides_instead_of_measuring_without_them(path, capsys):
+    assert main(["bench", "-m", f"a={path},meta.llama.context_length=int:64"]) == 2
+    assert "leave out meta.llama.context_length" in capsys.readouterr().err
