@@ -17,6 +17,7 @@ from memra_kernels.native import (
 )
 from numpy.typing import NDArray
 
+from memra.engine.cpu_limits import refuse_unrunnable_shapes
 from memra.engine.cpu_plan import PlanBuilder, cache_layers, state_floats
 from memra.engine.executor import RowBatch, WeightTensors
 from memra.engine.matrix_tiles import load_tiles
@@ -72,6 +73,7 @@ class CpuExecutor:
         self._kv_type = kv_type
         self._pool: ThreadPool | None = None
         self._plan: Plan | None = None
+        refuse_unrunnable_shapes(program)
         try:
             self.variant = variant or usable_variants()[0]
             self._pool = ThreadPool(num_threads)

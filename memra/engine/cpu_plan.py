@@ -24,7 +24,7 @@ from memra_kernels.native import (
 )
 from numpy.typing import NDArray
 
-from memra.engine.cpu_limits import QUANT_BLOCK, refuse_unrunnable_shapes
+from memra.engine.cpu_limits import QUANT_BLOCK
 from memra.engine.cpu_row_operators import SIMPLE_OPERATORS, angles_row_op, rope_row_op, simple_row_op
 from memra.engine.executor import WeightTensor, WeightTensors
 from memra.engine.matrix_tiles import find_tensor, naming, stored_bytes, stored_type
@@ -85,9 +85,7 @@ class PlanBuilder:
 
         Raises:
             CorruptFileError: a tensor is missing, has another shape, or holds a NaN or infinite scale.
-            UnsupportedModelError: a shape that the kernels do not run.
         """
-        refuse_unrunnable_shapes(self._program)
         self._add_angles()
         index = 0
         while index < len(self._operators):
@@ -114,16 +112,19 @@ class PlanBuilder:
                 self._add_delta(index, operator)
             case Experts():
                 self._add_experts(index, operator)
-            case HiddenOutput():
-                self._plan.hidden(self._floats[operator.x], width=self._program.buffers[operator.x])
-                self._plan.limit(token_ids=self._program.vocab_size)
-            case Head():
-                weight = self._weight(operator.weight)
-                x = self._input(operator.x, operator.weight)
-                self._plan.head(x, weight=weight, scale=operator.scale, softcap=operator.softcap or 0.0)
+            case HiddenOutput() | Head():
+                self._add_end(operator)
             case _:
                 self._add_simple(index, operator)
         return 1
+
+    def _add_end(self, operator: Head | HiddenOutput) -> None:
+        if isinstance(operator, HiddenOutput):
+            self._plan.hidden(self._floats[operator.x], width=self._program.buffers[operator.x])
+            self._plan.limit(token_ids=self._program.vocab_size)
+            return
+        weight, x = self._weight(operator.weight), self._input(operator.x, operator.weight)
+        self._plan.head(x, weight=weight, scale=operator.scale, softcap=operator.softcap or 0.0)
 
     def _add_gated(self, index: int) -> int:
         """Gate, up and their product as one step, where nobody else reads gate and up."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from memra.errors import CorruptFileError, UnsupportedModelError
-from memra.loading.huggingface_config import Configuration
+from memra.loading.huggingface.configuration import Configuration
 
 _REMEDY: Final = "use the unquantised model or a GGUF file"
 _KEYS: Final = ("quantization_config", "compression_config")

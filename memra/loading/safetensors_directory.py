@@ -1,7 +1,7 @@
 """A model directory as published on the hub, opened as a `Checkpoint` in GGUF's terms.
 
-Called by whoever loads a model. Knows which files make up a directory; `huggingface_config`, `quantised_weights`,
-`huggingface_tensors` and `tokenizer_files` know what is in them. Refuses to know what a tensor is for.
+Called by whoever loads a model. Knows which files make up a directory; `huggingface`, `quantised_weights` and
+`tokenizer_files` know what is in them. Refuses to know what a tensor is for.
 """
 
 from functools import partial
@@ -11,8 +11,9 @@ from memra.errors import CorruptFileError, SourceError, UnsupportedModelError
 from memra.loading.checkpoint import Checkpoint, StoredTensor
 from memra.loading.generation_config import sampling_metadata
 from memra.loading.gguf_file import open_gguf
-from memra.loading.huggingface_config import Configuration, family_of, gguf_metadata, llama3_scaling
-from memra.loading.huggingface_tensors import gguf_tensors, rope_factors
+from memra.loading.huggingface.configuration import Configuration
+from memra.loading.huggingface.registry import family_of, gguf_metadata, text_configuration
+from memra.loading.huggingface.tensors import gguf_tensors
 from memra.loading.identity import identity_of
 from memra.loading.json_files import read_json
 from memra.loading.quantised_weights import assemble_weights
@@ -37,13 +38,12 @@ def open_directory(path: Path) -> Checkpoint:
     config = Configuration(read_json(config_path), config_path)
     family = family_of(config)
     scheme = read_scheme(config)
-    metadata = gguf_metadata(config, family) | sampling_metadata(path)
+    text = text_configuration(config, family)
+    metadata = gguf_metadata(text, family) | sampling_metadata(path)
     parts, files = _map_weights(path)
     stored = assemble_weights(parts, scheme, path=path)
     tied = config.values.get("tie_word_embeddings", family.ties_embeddings) is True
-    tensors = gguf_tensors(stored, family, tied_embeddings=tied, path=path)
-    if (scaling := llama3_scaling(config)) is not None:
-        tensors["rope_freqs.weight"] = rope_factors(scaling)
+    tensors = gguf_tensors(stored, family, text, tied_embeddings=tied, path=path)
     return Checkpoint(
         path,
         metadata=metadata,

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from memra.errors import CorruptFileError, UnsupportedModelError
-from memra.loading.huggingface_config import Configuration
+from memra.loading.huggingface.configuration import Configuration
 from memra.loading.quantization_config import QuantisationScheme, read_scheme
 
 

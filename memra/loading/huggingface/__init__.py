@@ -1,0 +1,1 @@
+"""Safetensors directories as transformers writes them, in GGUF's terms."""

@@ -1,0 +1,64 @@
+"""Directories of the gemma3 family: norms around each branch, windows, a rotation of its own for local layers."""
+
+from typing import Final
+
+from memra.errors import CorruptFileError, UnsupportedModelError
+from memra.loading.huggingface.configuration import MAX_LAYERS, Configuration
+from memra.loading.huggingface.families.llama import add_rope_factors
+from memra.loading.huggingface.family import ATTENTION_NAMES, DENSE_NAMES, POST_NORMS, Family, common_metadata
+from memra.loading.huggingface.rotations import rope_metadata
+
+_ROPE_BASE: Final = 1e6
+"""Gemma3TextConfig's default in transformers."""
+_LOCAL_ROPE_BASE: Final = 10_000.0
+"""Gemma3TextConfig's default in transformers, and fixed in llama.cpp."""
+_SLIDING_WINDOW_PATTERN: Final = 6
+
+
+def _read_metadata(config: Configuration, prefix: str) -> dict[str, object]:
+    if config.values.get("use_bidirectional_attention") is True:
+        raise UnsupportedModelError(f"{config.path}: bidirectional attention is not supported: use a causal model")
+    metadata = common_metadata(config, prefix) | rope_metadata(config, prefix, default_base=_ROPE_BASE)
+    metadata |= {
+        "gemma3.attention.scale": config.number("query_pre_attn_scalar", 256.0) ** -0.5,
+        "gemma3.attention.sliding_window": config.integer("sliding_window", 4096),
+        "gemma3.attention.sliding_window_pattern": sliding_layers(config, _SLIDING_WINDOW_PATTERN),
+        "gemma3.rope.freq_base_swa": _local_rope_base(config),
+    }
+    for key in ("final_logit_softcapping", "attn_logit_softcapping"):
+        if config.has(key):
+            metadata[f"gemma3.{key}"] = config.number(key)
+    return metadata
+
+
+def sliding_layers(config: Configuration, period: int) -> tuple[bool, ...]:
+    """One entry per layer, True where attention is confined to the window; GGUF's array form of the pattern."""
+    num_layers = config.integer("num_hidden_layers", limit=MAX_LAYERS)
+    layer_types = config.values.get("layer_types")
+    if layer_types is None:
+        period = config.integer("sliding_window_pattern", period)
+        return tuple((layer + 1) % period != 0 for layer in range(num_layers))
+    if not isinstance(layer_types, list) or len(layer_types) != num_layers:
+        raise CorruptFileError(f"{config.path}: 'layer_types' does not list {num_layers} layers: fetch the file again")
+    return tuple(kind == "sliding_attention" for kind in layer_types)
+
+
+def _local_rope_base(config: Configuration) -> float:
+    parameters = config.mapping("rope_parameters")
+    local = parameters.mapping("sliding_attention") if parameters is not None else None
+    if local is not None:
+        return local.number("rope_theta", _LOCAL_ROPE_BASE)
+    return config.number("rope_local_base_freq", _LOCAL_ROPE_BASE)
+
+
+FAMILIES: Final = {
+    "Gemma3ForCausalLM": Family(
+        "gemma3",
+        activations=("gelu_pytorch_tanh",),
+        layer_names={**ATTENTION_NAMES, **DENSE_NAMES, **POST_NORMS},
+        read_metadata=_read_metadata,
+        adjust=add_rope_factors,
+        norms_store_offset=True,
+        ties_embeddings=True,
+    )
+}

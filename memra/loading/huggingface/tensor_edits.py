@@ -1,0 +1,110 @@
+"""Tensors made of others without reading them: stacked experts, and rows taken in another order.
+
+Trade: `Conversion`s that hand on stored bytes, whatever their type. Refuses to know families and names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memra.errors import CorruptFileError
+from memra.loading.checkpoint import StoredTensor
+from memra.loading.converted_tensor import ConvertedTensor
+from memra.loading.model_tensor import ModelTensor, bytes_per_row, num_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Equal tensors one behind the other, as a tensor of one more dimension; a `Conversion`."""
+
+    parts: Sequence[ModelTensor]
+
+    @classmethod
+    def of(cls, name: str, parts: Mapping[int, ModelTensor], path: Path) -> "Stack":
+        """Stack numbered tensors in the order of their numbers.
+
+        Raises:
+            CorruptFileError: a number is missing, or the tensors differ in shape or type.
+        """
+        if sorted(parts) != list(range(len(parts))):
+            raise CorruptFileError(f"{path}: lacks one of the experts of {name}: fetch the weights again")
+        ordered = [parts[number] for number in range(len(parts))]
+        if len({(tuple(part.shape), part.quant_type) for part in ordered}) > 1:
+            raise CorruptFileError(f"{path}: the experts of {name} differ in shape or type: fetch the weights again")
+        return cls(ordered)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`[parts, ...]`."""
+        return (len(self.parts), *self.parts[0].shape)
+
+    @property
+    def quant_type(self) -> str:
+        """That of the parts."""
+        return self.parts[0].quant_type
+
+    def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """Rows `begin` to `end`, counted over all parts."""
+        height = num_rows(self.parts[0].shape)
+        pieces = []
+        for number in range(begin // height, (end - 1) // height + 1):
+            rows = _rows_of(self.parts[number])
+            pieces.append(rows[max(begin - number * height, 0) : end - number * height])
+        return np.concatenate(pieces)
+
+    def release(self) -> None:
+        """Let the system take back the memory of what was read."""
+        for part in self.parts:
+            part.release()
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """Some rows of a tensor, in some order: a fused matrix cut, heads put in another order; a `Conversion`.
+
+    Attributes:
+        order: int64 `[rows of the result]`, rows of `source`.
+    """
+
+    source: ModelTensor
+    order: NDArray[np.int64]
+    shape: tuple[int, ...]
+
+    @property
+    def quant_type(self) -> str:
+        """That of the source."""
+        return self.source.quant_type
+
+    def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """Rows `begin` to `end` of the result."""
+        return _rows_of(self.source)[self.order[begin:end]]
+
+    def release(self) -> None:
+        """Let the system take back the memory of what was read."""
+        self.source.release()
+
+
+def take_rows(tensor: ModelTensor, name: str, order: NDArray[np.int64] | range) -> ModelTensor:
+    """Rows of a matrix, or elements of a vector, in an order, as a tensor of its own; nothing is read.
+
+    Args:
+        tensor: `[rows, columns]` or `[rows]`.
+        name: of the result.
+        order: which rows.
+    """
+    rows = np.asarray(order, np.int64)
+    if len(tensor.shape) == 1:
+        values = np.ascontiguousarray(tensor.dequantise()[rows], np.float32)
+        return StoredTensor(name, values.shape, "F32", values.view(np.uint8))
+    return ConvertedTensor(name, RowOrder(tensor, rows, (len(rows), *tensor.shape[1:])))
+
+
+def _rows_of(tensor: ModelTensor) -> NDArray[np.uint8]:
+    """The stored bytes, uint8 `[rows, bytes per row]`."""
+    row_bytes = bytes_per_row(tensor.shape[-1], tensor.quant_type)
+    if row_bytes is None:
+        raise ValueError(f"{tensor.name}: rows of {tensor.shape[-1]} values have no layout as {tensor.quant_type}")
+    return tensor.data.reshape(-1, row_bytes)
