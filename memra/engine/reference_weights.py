@@ -68,7 +68,9 @@ def load_weights(
         values = _dequantise(tensor, shape)
         # torch's own allocation: the array's may lie at any address, and matrix kernels look at alignment.
         weight = torch.empty(shape, dtype=dtype if name in matrices else torch.float32, device=device)
-        weights[name] = weight.copy_(torch.from_numpy(values))
+        weight.copy_(torch.from_numpy(values))
+        is_one_row = name in matrices and len(shape) == 1
+        weights[name] = weight.unsqueeze(0) if is_one_row else weight
         tensor.release()
     return weights
 

@@ -93,7 +93,10 @@ class ProgramComposer:
 
     def linear(self, x: str, out: str, stem: str, *, bias: bool | None = False) -> None:
         """Multiply by `<stem>.weight`, and add `<stem>.bias` if there is to be one; None: if the file has one."""
-        self._need(f"{stem}.weight", (self._buffers[out], self._buffers[x]))
+        shape: tuple[int, ...] = (self._buffers[out], self._buffers[x])
+        if shape[0] == 1 and self._tensor_shapes.get(f"{stem}.weight") == shape[1:]:
+            shape = shape[1:]  # files write a matrix of one row as a vector, too
+        self._need(f"{stem}.weight", shape)
         if bias:
             self._need(f"{stem}.bias", (self._buffers[out],))
         bias_name = f"{stem}.bias" if bias else None
@@ -249,17 +252,20 @@ class ProgramComposer:
         key_dim: int,
         value_dim: int,
         tiled: bool = False,
+        q: str = "q",
+        k: str = "k",
+        v: str = "v",
     ) -> None:
-        """Run the delta rule over the buffers `q`, `k`, `v`, `a` and `b`; one more state layer."""
+        """Run the delta rule over the buffers `q`, `k`, `v` and those called `a` and `b`; one more state layer."""
         for vector in (a_log, dt_bias):
             self._need(vector, (num_value_heads,))
         layer = len(self._state_layers)
         self._state_layers.append(StateLayer((num_value_heads, value_dim, key_dim)))
         self._operators.append(
             GatedDelta(
-                "q",
-                "k",
-                "v",
+                q,
+                k,
+                v,
                 "a",
                 "b",
                 out,

@@ -23,7 +23,7 @@ _REFUSED_UNLESS: Mapping[str, tuple[tuple[object, ...], str]] = {
     "use_parallel_residual": ((False,), "parallel residuals"),
     "rope.scaling.attn_factor": ((0, 1), "a rope attention factor"),
 }
-"""Keys whose other values change the computation in a way that no family here carries out."""
+"""Keys whose other values change the computation in a way that only the families that say so carry out."""
 
 
 class Metadata:
@@ -81,15 +81,18 @@ class Metadata:
         value = self.get(name)
         return None if value is None or (value == 0 and not isinstance(value, bool)) else self.positive_number(name)
 
-    def refuse_unsupported(self) -> None:
-        """Refuse a file whose metadata asks for something that no family here computes.
+    def refuse_unsupported(self, *carried_out: str) -> None:
+        """Refuse a file whose metadata asks for something that its family does not compute.
+
+        Args:
+            carried_out: keys of the table that the family reads and carries out itself.
 
         Raises:
             UnsupportedModelError: naming the key, its value and what it means.
         """
         for name, (accepted, meaning) in _REFUSED_UNLESS.items():
             value = self.get(name)
-            if value is not None and value not in accepted:
+            if name not in carried_out and value is not None and value not in accepted:
                 raise self.unsupported(name, meaning)
 
     def unsupported(self, name: str, meaning: str) -> UnsupportedModelError:
@@ -151,8 +154,12 @@ class DecoderShape:
         }
 
 
-def read_decoder_shape(metadata: Metadata) -> DecoderShape:
+def read_decoder_shape(metadata: Metadata, *, ffn_width: int | None = None) -> DecoderShape:
     """Read and cross-check the sizes of a decoder.
+
+    Args:
+        metadata: of the file.
+        ffn_width: for a file that gives none, as those of mixtures of experts.
 
     Raises:
         CorruptFileError: a key is missing, mistyped, or contradicts another one.
@@ -181,7 +188,7 @@ def read_decoder_shape(metadata: Metadata) -> DecoderShape:
         num_heads=num_heads,
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
-        ffn_width=metadata.positive_integer("feed_forward_length"),
+        ffn_width=metadata.positive_integer("feed_forward_length", ffn_width),
         eps=metadata.positive_number("attention.layer_norm_rms_epsilon"),
         context_tokens=metadata.positive_integer("context_length"),
         rotary_dims=rotary_dims,

@@ -8,6 +8,7 @@ from memra.models.gemma3 import build_gemma3
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
 from memra.models.qwen2 import build_qwen2
+from memra.models.qwen3 import build_qwen3, build_qwen3moe
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -15,6 +16,8 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "gemma3": build_gemma3,
     "llama": build_llama,
     "qwen2": build_qwen2,
+    "qwen3": build_qwen3,
+    "qwen3moe": build_qwen3moe,
 }
 """Builder of every architecture, by its name in `general.architecture`."""
 
