@@ -42,8 +42,8 @@ def open_directory(path: Path) -> Checkpoint:
     metadata = gguf_metadata(text, family) | sampling_metadata(path)
     parts, files = _map_weights(path)
     stored = assemble_weights(parts, scheme, path=path)
-    tied = config.values.get("tie_word_embeddings", family.ties_embeddings) is True
-    tensors = gguf_tensors(stored, family, text, tied_embeddings=tied, path=path)
+    tied = config.values.get("tie_word_embeddings", text.values.get("tie_word_embeddings", family.ties_embeddings))
+    tensors = gguf_tensors(stored, family, text, tied_embeddings=tied is True, path=path)
     return Checkpoint(
         path,
         metadata=metadata,

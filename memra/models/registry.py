@@ -9,6 +9,8 @@ from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
 from memra.models.qwen2 import build_qwen2
 from memra.models.qwen3 import build_qwen3, build_qwen3moe
+from memra.models.qwen3next import build_qwen3next
+from memra.models.qwen35 import build_qwen35, build_qwen35moe
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -18,6 +20,9 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "qwen2": build_qwen2,
     "qwen3": build_qwen3,
     "qwen3moe": build_qwen3moe,
+    "qwen3next": build_qwen3next,
+    "qwen35": build_qwen35,
+    "qwen35moe": build_qwen35moe,
 }
 """Builder of every architecture, by its name in `general.architecture`."""
 

@@ -23,6 +23,8 @@ _LAYER: Final = re.compile(r"(?P<layer>\d+)\.(?P<part>.+?)(?P<kind>\.weight|\.bi
 _EXPERT: Final = re.compile(r"\.(\d+)\.")
 _RECOMPUTED_SUFFIX: Final = ".rotary_emb.inv_freq"
 """Old files carry the rope frequencies, which follow from the configuration."""
+_PLAIN_NORM_SUFFIX: Final = ".ssm_norm.weight"
+"""The gated norm of delta nets, which stores what it applies though the other norms of its families do not."""
 
 
 def gguf_tensors(
@@ -63,7 +65,8 @@ def gguf_tensors(
 
 
 def _with_offset(tensor: ModelTensor, family: Family, gguf_name: str) -> ModelTensor:
-    if not family.norms_store_offset or not gguf_name.endswith("norm.weight"):
+    is_plain = gguf_name.endswith(_PLAIN_NORM_SUFFIX)
+    if not family.norms_store_offset or is_plain or not gguf_name.endswith("norm.weight"):
         return tensor
     return with_values_changed(tensor, lambda values: values + np.float32(1))
 
