@@ -7,7 +7,7 @@ from memra.layers.program import Program
 from memra.models.gemma3 import build_gemma3
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
-from memra.models.qwen2 import build_qwen2
+from memra.models.qwen2 import build_qwen2, build_qwen2moe
 from memra.models.qwen3 import build_qwen3, build_qwen3moe
 from memra.models.qwen3next import build_qwen3next
 from memra.models.qwen35 import build_qwen35, build_qwen35moe
@@ -18,6 +18,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "gemma3": build_gemma3,
     "llama": build_llama,
     "qwen2": build_qwen2,
+    "qwen2moe": build_qwen2moe,
     "qwen3": build_qwen3,
     "qwen3moe": build_qwen3moe,
     "qwen3next": build_qwen3next,

@@ -1,8 +1,32 @@
-"""Directories of the qwen2 family."""
+"""Directories of the qwen2 families, dense and with experts."""
 
 from typing import Final
 
+from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.families.llama import add_rope_factors
-from memra.loading.huggingface.family import Family
+from memra.loading.huggingface.family import ATTENTION_NAMES, PLAIN_NORMS, Family, Tensors, decoder_metadata
+from memra.loading.huggingface.mixtures import (
+    EXPERT_NAMES,
+    SHARED_EXPERT_NAMES,
+    mixture_metadata,
+    split_stacked_experts,
+)
 
-FAMILIES: Final = {"Qwen2ForCausalLM": Family("qwen2", adjust=add_rope_factors)}
+
+def _mixture_metadata(config: Configuration, prefix: str) -> dict[str, object]:
+    return decoder_metadata(config, prefix) | mixture_metadata(config, prefix, normalises=False)
+
+
+def _adjust_mixture(tensors: Tensors, config: Configuration) -> Tensors:
+    return add_rope_factors(split_stacked_experts(tensors), config)
+
+
+FAMILIES: Final = {
+    "Qwen2ForCausalLM": Family("qwen2", adjust=add_rope_factors),
+    "Qwen2MoeForCausalLM": Family(
+        "qwen2moe",
+        layer_names={**ATTENTION_NAMES, **PLAIN_NORMS, **EXPERT_NAMES, **SHARED_EXPERT_NAMES},
+        read_metadata=_mixture_metadata,
+        adjust=_adjust_mixture,
+    ),
+}
