@@ -12,7 +12,8 @@ from memra.errors import CorruptFileError
 from memra.layers.operators import Activation, Rope, RopeStyle
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
-from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape, read_position_scale
+from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape
+from memra.models.rotations import read_rotation
 
 _STYLE_KEY = "memra.rope_style"
 
@@ -24,7 +25,7 @@ def build_llama(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported()
+    metadata.refuse_unsupported("rope.scaling.attn_factor")
     if metadata.optional_number("attention.sliding_window") is not None:
         raise metadata.unsupported("attention.sliding_window", "a sliding window")
     shape = read_decoder_shape(metadata)
@@ -70,14 +71,12 @@ def _read_ropes(metadata: Metadata, shape: DecoderShape, program: ProgramCompose
     style = metadata.get_global(_STYLE_KEY) or RopeStyle.INTERLEAVED
     if style not in set(RopeStyle):
         raise CorruptFileError(f"The file's {_STYLE_KEY} is {style!r}, which is none of {[*map(str, RopeStyle)]}.")
-    q_rope = Rope(
-        x="q",
+    factors = "rope_freqs.weight" if program.has_tensor("rope_freqs.weight") else None
+    q_rope = read_rotation(metadata, rotary_dims=shape.rotary_dims, frequency_factors=factors).rope(
+        "q",
         num_heads=shape.num_heads,
         head_dim=shape.head_dim,
         rotary_dims=shape.rotary_dims,
         style=RopeStyle(str(style)),
-        base=metadata.positive_number("rope.freq_base", 10000.0),
-        position_scale=read_position_scale(metadata),
-        frequency_factors="rope_freqs.weight" if program.has_tensor("rope_freqs.weight") else None,
     )
     return q_rope, replace(q_rope, x="k", num_heads=shape.num_kv_heads)

@@ -23,7 +23,7 @@ _REFUSED_UNLESS: Mapping[str, tuple[tuple[object, ...], str]] = {
     "use_parallel_residual": ((False,), "parallel residuals"),
     "rope.scaling.attn_factor": ((0, 1), "a rope attention factor"),
 }
-"""Keys whose other values change the computation in a way that only the families that say so carry out."""
+"""Keys whose other values change the computation in a way that few families carry out, or none."""
 
 
 class Metadata:
@@ -85,7 +85,7 @@ class Metadata:
         """Refuse a file whose metadata asks for something that its family does not compute.
 
         Args:
-            carried_out: keys of the table that the family reads and carries out itself.
+            carried_out: keys that the family reads itself.
 
         Raises:
             UnsupportedModelError: naming the key, its value and what it means.

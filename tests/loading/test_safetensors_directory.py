@@ -225,7 +225,7 @@ def test_a_directory_with_one_gguf_opens_it_and_with_several_asks(tmp_path):
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "bitsandbytes"),
         ({"hidden_act": "relu"}, "relu"),
         ({"use_sliding_window": True}, "use_sliding_window"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "dynamic"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(tmp_path, changes, named):

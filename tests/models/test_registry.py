@@ -167,8 +167,8 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones():
 @pytest.mark.parametrize(
     ("family", "key", "value"),
     [
-        ("llama", "rope.scaling.type", "yarn"),
-        ("qwen2", "rope.scaling.type", "yarn"),
+        ("llama", "rope.scaling.type", "dynamic"),
+        ("qwen2", "rope.scaling.type", "dynamic"),
         ("gemma3", "rope.scaling.type", "longrope"),
         ("gemma3", "attn_logit_softcapping", 50.0),
         ("llama", "expert_count", 8),

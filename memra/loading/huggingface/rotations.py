@@ -1,7 +1,7 @@
 """Rotary embeddings as configurations describe them, old and new spelling (transformers 4 and 5).
 
-Trade: which base and which scaling. Linear scaling becomes GGUF's keys, Llama 3's a tensor of factors. Refuses to know
-families.
+Trade: which base and which scaling. Linear scaling and yarn become GGUF's keys, Llama 3's a tensor of factors. Refuses
+to know families.
 """
 
 import math
@@ -15,6 +15,8 @@ from memra.loading.checkpoint import StoredTensor
 from memra.loading.huggingface.configuration import Configuration, shown
 
 _DEFAULT_BASE: Final = 10_000.0
+_TRUNCATE_KEY: Final = "memra.rope_truncate"
+"""Metadata key without a counterpart in GGUF: False where yarn's ramp begins and ends between two pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def rope_parameters(config: Configuration, layer_type: str = "full_attention") -
     return parameters.mapping(layer_type) or parameters
 
 
-def rope_type(config: Configuration, known: tuple[str, ...] = ("default", "linear", "llama3")) -> str:
+def rope_type(config: Configuration, known: tuple[str, ...] = ("default", "linear", "llama3", "yarn")) -> str:
     """The kind of scaling, one of `known`.
 
     Raises:
@@ -61,17 +63,38 @@ def rope_base(config: Configuration, default: float = _DEFAULT_BASE, layer_type:
 
 
 def rope_metadata(config: Configuration, prefix: str, *, default_base: float = _DEFAULT_BASE) -> dict[str, object]:
-    """Base and linear scaling under GGUF's keys.
+    """Base, linear scaling and yarn under GGUF's keys.
 
     Raises:
-        UnsupportedModelError: another kind of scaling than none, linear and Llama 3's.
+        UnsupportedModelError: another kind of scaling than none, linear, yarn and Llama 3's.
     """
     metadata: dict[str, object] = {f"{prefix}.rope.freq_base": rope_base(config, default_base)}
     rope = rope_parameters(config)
     if rope is not None and rope_type(config) == "linear":
         metadata[f"{prefix}.rope.scaling.type"] = "linear"
         metadata[f"{prefix}.rope.scaling.factor"] = rope.number("factor")
+    elif rope is not None and rope_type(config) == "yarn":
+        metadata |= _yarn_metadata(rope, config, prefix)
     return metadata
+
+
+def _yarn_metadata(rope: Configuration, config: Configuration, prefix: str) -> dict[str, object]:
+    """Yarn's parameters; `mscale` and `mscale_all_dim` together become the attention factor, as in transformers."""
+    original = rope.integer("original_max_position_embeddings", config.integer("max_position_embeddings"))
+    factor = rope.number("factor", config.integer("max_position_embeddings") / original)
+    metadata: dict[str, object] = {"type": "yarn", "factor": factor, "original_context_length": original}
+    for key in ("beta_fast", "beta_slow"):
+        if rope.has(key):
+            metadata[f"yarn_{key}"] = rope.number(key)
+    if rope.has("attention_factor"):
+        metadata["yarn_attn_factor"] = rope.number("attention_factor")
+    elif rope.values.get("mscale") and rope.values.get("mscale_all_dim"):
+        growth = 0.1 * math.log(max(factor, 1.0))
+        metadata["yarn_attn_factor"] = (growth * rope.number("mscale") + 1) / (
+            growth * rope.number("mscale_all_dim") + 1
+        )
+    keys = {f"{prefix}.rope.scaling.{name}": value for name, value in metadata.items()}
+    return keys if rope.values.get("truncate") is not False else keys | {_TRUNCATE_KEY: False}
 
 
 def llama3_factors(config: Configuration, *, rotary_dims: int) -> StoredTensor | None:

@@ -30,6 +30,13 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+YARN_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 32,
+    "beta_fast": 4.0,
+}
 
 
 def _llama(**changes: Any) -> Any:
@@ -44,7 +51,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "llama": _llama,
     "llama, tied": lambda: _llama(tie_word_embeddings=True),
     "llama 3": lambda: _llama(rope_parameters=LLAMA3_ROPE),
+    "llama, yarn": lambda: _llama(rope_parameters=YARN_ROPE),
     "qwen2": _qwen2,
+    "qwen2, yarn": lambda: _qwen2(rope_parameters=YARN_ROPE | {"truncate": False, "mscale": 1, "mscale_all_dim": 0.5}),
 }
 
 
