@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from memra.errors import CorruptFileError
-from memra.layers.operators import Activation, Rope, RopeStyle
+from memra.layers.operators import Activation, RopeStyle
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
-from memra.models.metadata import DecoderShape, Metadata, read_position_scale
+from memra.models.metadata import DecoderShape, Metadata
+from memra.models.rotations import read_rotation
 
 _ATTENTION_INTERVAL = 4
 """Every fourth layer attends where the file does not say; llama.cpp's default."""
@@ -157,14 +158,13 @@ def _add_attention(program: ProgramComposer, metadata: Metadata, layer: str, sha
     for name in ("k", "v"):
         program.linear("normed", name, f"{layer}.attn_{name}", bias=None)
     # Sections of the rotation (`rope.dimension_sections`) have the same positions in text: one plain rotation.
-    rope = Rope(
-        x="q",
+    factors = "rope_freqs.weight" if program.has_tensor("rope_freqs.weight") else None
+    rope = read_rotation(metadata, rotary_dims=shape.rotary_dims, frequency_factors=factors).rope(
+        "q",
         num_heads=shape.num_heads,
         head_dim=shape.head_dim,
         rotary_dims=shape.rotary_dims,
         style=RopeStyle.HALVES,
-        base=metadata.positive_number("rope.freq_base", 10000.0),
-        position_scale=read_position_scale(metadata),
     )
     for name, num_heads in (("q", shape.num_heads), ("k", shape.num_kv_heads)):
         program.norm(name, name, f"{layer}.attn_{name}_norm.weight", eps=shape.eps, group_width=shape.head_dim)

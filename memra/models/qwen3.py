@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from memra.layers.operators import Rope, RopeStyle
+from memra.layers.operators import RopeStyle
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
-from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape, read_position_scale
+from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape
 from memra.models.mixtures import MIXTURE_KEY, add_dense, add_mixture, read_softmax_mixture
+from memra.models.rotations import read_rotation
 
 
 def build_qwen3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]) -> Program:
@@ -23,7 +24,7 @@ def build_qwen3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported()
+    metadata.refuse_unsupported("rope.scaling.attn_factor")
     shape = read_decoder_shape(metadata)
     program = ProgramComposer(metadata.architecture, tensor_shapes, shape.buffers)
     return _compose(program, metadata, shape, add_feed_forward=partial(add_dense, program))
@@ -36,7 +37,7 @@ def build_qwen3moe(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ..
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported(MIXTURE_KEY)
+    metadata.refuse_unsupported(MIXTURE_KEY, "rope.scaling.attn_factor")
     mixture = read_softmax_mixture(metadata, normalise=True)
     shape = read_decoder_shape(metadata, ffn_width=mixture.width)
     program = ProgramComposer(metadata.architecture, tensor_shapes, mixture.buffers(shape.buffers))
@@ -48,15 +49,13 @@ def _compose(
 ) -> Program:
     if metadata.optional_number("attention.sliding_window") is not None:
         raise metadata.unsupported("attention.sliding_window", "a sliding window")
-    rope = Rope(
-        x="q",
+    factors = "rope_freqs.weight" if program.has_tensor("rope_freqs.weight") else None
+    rope = read_rotation(metadata, rotary_dims=shape.rotary_dims, frequency_factors=factors).rope(
+        "q",
         num_heads=shape.num_heads,
         head_dim=shape.head_dim,
         rotary_dims=shape.rotary_dims,
         style=RopeStyle.HALVES,
-        base=metadata.positive_number("rope.freq_base", 10000.0),
-        position_scale=read_position_scale(metadata),
-        frequency_factors="rope_freqs.weight" if program.has_tensor("rope_freqs.weight") else None,
     )
     program.embed("token_embd.weight", "x")
     for index in range(shape.num_layers):

@@ -27,7 +27,7 @@ def build_qwen35(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported()
+    metadata.refuse_unsupported("rope.scaling.attn_factor")
     shape = read_decoder_shape(metadata)
     delta = read_delta_shape(metadata, is_tiled=_is_tiled(metadata))
     program = ProgramComposer(metadata.architecture, tensor_shapes, {**shape.buffers, **delta.buffers(shape)})
@@ -48,7 +48,7 @@ def build_qwen35moe(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, .
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported(MIXTURE_KEY)
+    metadata.refuse_unsupported(MIXTURE_KEY, "rope.scaling.attn_factor")
     mixture = read_softmax_mixture(metadata, normalise=True, has_shared_expert=True)
     shape = read_decoder_shape(metadata, ffn_width=mixture.width)
     delta = read_delta_shape(metadata, is_tiled=_is_tiled(metadata))

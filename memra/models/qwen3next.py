@@ -23,7 +23,7 @@ def build_qwen3next(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, .
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run, or is an early conversion.
     """
-    metadata.refuse_unsupported(MIXTURE_KEY)
+    metadata.refuse_unsupported(MIXTURE_KEY, "rope.scaling.attn_factor")
     mixture = read_softmax_mixture(metadata, normalise=True, has_shared_expert=True)
     shape = read_decoder_shape(metadata, ffn_width=mixture.width)
     delta = read_delta_shape(metadata, is_tiled=False)

@@ -13,7 +13,7 @@ from memra.errors import CorruptFileError
 from memra.loading.checkpoint import StoredTensor
 from memra.loading.huggingface.configuration import MAX_LAYERS, Configuration
 from memra.loading.huggingface.family import ATTENTION_NAMES, Tensors, common_metadata, head_width
-from memra.loading.huggingface.rotations import rope_metadata, rope_parameters
+from memra.loading.huggingface.rotations import llama3_factors, rope_metadata, rope_parameters
 from memra.loading.huggingface.tensor_edits import take_rows
 from memra.loading.model_tensor import ModelTensor
 from memra.loading.safetensors_file import with_values_changed
@@ -44,12 +44,10 @@ _ATTENTION_INTERVAL: Final = 4
 def delta_metadata(config: Configuration, prefix: str) -> dict[str, object]:
     """Sizes, rotation and kinds of layers under GGUF's keys."""
     num_values = config.integer("linear_num_value_heads")
-    # A factor above 1 is refused where the program is built, as a head is not rotated further than it is wide.
-    rotary_dims = int(head_width(config) * _rotated_share(config))
     return {
         **common_metadata(config, prefix),
         **rope_metadata(config, prefix),
-        f"{prefix}.rope.dimension_count": rotary_dims,
+        f"{prefix}.rope.dimension_count": _rotary_dims(config),
         f"{prefix}.attention.recurrent_layers": _recurrent_layers(config),
         f"{prefix}.ssm.conv_kernel": config.integer("linear_conv_kernel_dim"),
         f"{prefix}.ssm.state_size": config.integer("linear_key_head_dim"),
@@ -60,8 +58,9 @@ def delta_metadata(config: Configuration, prefix: str) -> dict[str, object]:
 
 
 def adjust_delta_nets(tensors: Tensors, config: Configuration) -> Tensors:
-    """Give decays, convolutions and fused projections GGUF's form."""
-    found: Tensors = {}
+    """Give decays, convolutions and fused projections GGUF's form, and add Llama 3's frequency factors if need be."""
+    factors = llama3_factors(config, rotary_dims=_rotary_dims(config))
+    found: Tensors = {} if factors is None else {factors.name: factors}
     for name, tensor in tensors.items():
         if name.endswith(".ssm_a"):
             found[name] = with_values_changed(tensor, lambda values: -np.exp(values))
@@ -98,11 +97,12 @@ def _cut_qkvz(tensor: ModelTensor, config: Configuration) -> Tensors:
     return {qkv.name: qkv, gate.name: gate}
 
 
-def _rotated_share(config: Configuration) -> float:
+def _rotary_dims(config: Configuration) -> int:
+    """Elements of a head that are rotated; more than all of them are refused where the program is built."""
     rope = rope_parameters(config)
-    if rope is not None and rope.has("partial_rotary_factor"):
-        return rope.number("partial_rotary_factor")
-    return config.number("partial_rotary_factor", _PARTIAL_ROTATION)
+    key = "partial_rotary_factor"
+    share = rope.number(key) if rope is not None and rope.has(key) else config.number(key, _PARTIAL_ROTATION)
+    return int(head_width(config) * share)
 
 
 def _recurrent_layers(config: Configuration) -> tuple[bool, ...]:

@@ -16,7 +16,7 @@ from memra.loading.checkpoint import Checkpoint, StoredTensor
 from memra.loading.safetensors_directory import open_directory
 from memra.models.registry import build_program
 from tests.engine.reference_driver import Run, prefill, run_rows
-from tests.models.families.test_plain_decoders import SIZES
+from tests.models.families.test_plain_decoders import LLAMA3_ROPE, SIZES, YARN_ROPE
 from tests.models.families.test_qwen3 import EXPERTS
 from tests.models.family_harness import (
     Bounds,
@@ -82,6 +82,8 @@ MODELS: dict[str, Callable[[], Any]] = {
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5},
     ),
+    "qwen35, yarn": partial(_qwen35, rope_parameters=YARN_ROPE | {"partial_rotary_factor": 0.5}),
+    "qwen35, frequency factors": partial(_qwen35, rope_parameters=LLAMA3_ROPE | {"partial_rotary_factor": 1.0}),
     "qwen35, beside a tower": _qwen35_with_tower,
     "qwen35moe": _qwen35moe,
 }
@@ -246,8 +248,8 @@ def test_kinds_of_layers_follow_from_the_interval_where_a_file_has_no_flags(tmp_
 def test_what_would_be_another_model_is_refused_by_name(tmp_path: Path):
     checkpoint = save_directory(_make(_qwen3next), tmp_path)
     metadata, shapes = dict(checkpoint.metadata), _shapes(checkpoint)
-    with pytest.raises(UnsupportedModelError, match=r"qwen3next\.rope\.scaling\.type is 'yarn'"):
-        build_program("qwen3next", metadata | {"qwen3next.rope.scaling.type": "yarn"}, shapes)
+    with pytest.raises(UnsupportedModelError, match=r"qwen3next\.rope\.scaling\.type is 'longrope'"):
+        build_program("qwen3next", metadata | {"qwen3next.rope.scaling.type": "longrope"}, shapes)
     with pytest.raises(UnsupportedModelError, match=r"the tensor blk\.0\.ssm_d"):
         build_program("qwen3next", metadata, shapes | {"blk.0.ssm_d": (6,)})
     with pytest.raises(UnsupportedModelError, match="fetch a newer conversion"):

@@ -9,7 +9,7 @@ import transformers
 
 from memra.errors import UnsupportedModelError
 from memra.models.registry import build_program
-from tests.models.families.test_plain_decoders import SIZES
+from tests.models.families.test_plain_decoders import SIZES, YARN_ROPE
 from tests.models.family_harness import check_family, perturb, save_directory
 
 EXPERTS: dict[str, Any] = {
@@ -31,6 +31,7 @@ MODELS = {
     "qwen3": _qwen3,
     "qwen3, tied": lambda: _qwen3(tie_word_embeddings=True),
     "qwen3, with biases": lambda: _qwen3(attention_bias=True),
+    "qwen3, yarn": lambda: _qwen3(rope_parameters=YARN_ROPE),
     "qwen3moe": lambda: _qwen3moe(norm_topk_prob=True),
     "qwen3moe, weights as they are": _qwen3moe,
 }
