@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memra.errors import CorruptFileError
 from memra.loading.checkpoint import StoredTensor
@@ -63,7 +64,7 @@ def adjust_delta_nets(tensors: Tensors, config: Configuration) -> Tensors:
     found: Tensors = {} if factors is None else {factors.name: factors}
     for name, tensor in tensors.items():
         if name.endswith(".ssm_a"):
-            found[name] = with_values_changed(tensor, lambda values: -np.exp(values))
+            found[name] = with_values_changed(tensor, _decays)
         elif name.endswith(".ssm_conv1d.weight"):
             found[name] = _without_middle_dimension(tensor)
         elif name.endswith(_FUSED_SUFFIX):
@@ -73,10 +74,19 @@ def adjust_delta_nets(tensors: Tensors, config: Configuration) -> Tensors:
     return found
 
 
+def _decays(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # a damaged value becomes infinite, which executors refuse
+        return -np.exp(values)
+
+
 def _without_middle_dimension(tensor: ModelTensor) -> ModelTensor:
-    """A depthwise convolution's weight `[channels, 1, kernel]` as `[channels, kernel]`, float32 as in GGUF."""
-    values = np.ascontiguousarray(tensor.dequantise(), np.float32)
-    values = values.reshape(values.shape[0], -1)
+    """A depthwise convolution's weight `[channels, 1, kernel]` as `[channels, kernel]`, float32 as in GGUF.
+
+    Other shapes stay, for the family to refuse.
+    """
+    if tensor.shape[1:2] != (1,):
+        return tensor
+    values = np.ascontiguousarray(np.squeeze(tensor.dequantise(), 1), np.float32)
     return StoredTensor(tensor.name, values.shape, "F32", values.reshape(-1).view(np.uint8))
 
 
@@ -84,10 +94,10 @@ def _cut_qkvz(tensor: ModelTensor, config: Configuration) -> Tensors:
     """Cut `[key heads, (q, k, v, z), columns]` into `attn_qkv`, all q before all k before all v, and `attn_gate`."""
     num_heads, key_dim = config.integer("linear_num_key_heads"), config.integer("linear_key_head_dim")
     values = config.integer("linear_num_value_heads") * config.integer("linear_value_head_dim") // num_heads
-    if tensor.shape[0] != 2 * num_heads * (key_dim + values):
+    if tensor.shape[:1] != (2 * num_heads * (key_dim + values),):
         raise CorruptFileError(
-            f"{config.path}: {tensor.name} has {tensor.shape[0]} rows, not those of {num_heads} key heads: "
-            "fetch the files again"
+            f"{config.path}: {tensor.name} has the shape {tuple(tensor.shape)}, which is not that of {num_heads} key "
+            "heads with their values: fetch the files again"
         )
     rows = np.arange(tensor.shape[0]).reshape(num_heads, -1)
     q, k, v, z = (part.reshape(-1) for part in np.split(rows, np.cumsum([key_dim, key_dim, values]), axis=1))

@@ -27,6 +27,7 @@ SHARED_EXPERT_NAMES: Final[Mapping[str, str]] = {
 }
 """The expert that every row goes through, and its gate."""
 _FUSED_SUFFIX: Final = ".ffn_gate_up_exps.weight"
+_DIMENSIONS: Final = 3
 
 
 def mixture_metadata(config: Configuration, prefix: str, *, normalises: bool) -> dict[str, object]:
@@ -52,10 +53,13 @@ def mixture_metadata(config: Configuration, prefix: str, *, normalises: bool) ->
 
 
 def split_stacked_experts(tensors: Tensors) -> Tensors:
-    """Cut every `ffn_gate_up_exps`, `[experts, gate and up, columns]`, into GGUF's two tensors."""
+    """Cut every `ffn_gate_up_exps`, `[experts, gate and up, columns]`, into GGUF's two tensors.
+
+    Odd shapes stay, for the family to refuse.
+    """
     found: Tensors = {}
     for name, tensor in tensors.items():
-        if not name.endswith(_FUSED_SUFFIX):
+        if not name.endswith(_FUSED_SUFFIX) or len(tensor.shape) != _DIMENSIONS or tensor.shape[1] % 2:
             found[name] = tensor
             continue
         layer, width = name.removesuffix(_FUSED_SUFFIX), tensor.shape[1] // 2

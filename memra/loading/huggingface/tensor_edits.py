@@ -4,8 +4,9 @@ Trade: `Conversion`s that hand on stored bytes, whatever their type. Refuses to 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,29 @@ class Stack:
             part.release()
 
 
+class _KeptRows:
+    """The stored bytes of one tensor, from the first look until they are released; several threads may look.
+
+    A source that is itself converted would else be converted anew for every few rows.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._rows: NDArray[np.uint8] | None = None
+
+    def of(self, tensor: ModelTensor) -> NDArray[np.uint8]:
+        """uint8 `[rows, bytes per row]`."""
+        with self._lock:
+            if self._rows is None:
+                self._rows = _rows_of(tensor)
+            return self._rows
+
+    def release(self) -> None:
+        """Forget them."""
+        with self._lock:
+            self._rows = None
+
+
 @dataclass(frozen=True, slots=True)
 class RowOrder:
     """Some rows of a tensor, in some order: a fused matrix cut, heads put in another order; a `Conversion`.
@@ -72,6 +96,7 @@ class RowOrder:
     source: ModelTensor
     order: NDArray[np.int64]
     shape: tuple[int, ...]
+    _kept: _KeptRows = field(default_factory=_KeptRows, repr=False, compare=False)
 
     @property
     def quant_type(self) -> str:
@@ -80,10 +105,11 @@ class RowOrder:
 
     def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
         """Rows `begin` to `end` of the result."""
-        return _rows_of(self.source)[self.order[begin:end]]
+        return self._kept.of(self.source)[self.order[begin:end]]
 
     def release(self) -> None:
         """Let the system take back the memory of what was read."""
+        self._kept.release()
         self.source.release()
 
 
