@@ -1,5 +1,6 @@
 """The families of delta nets beside gated attention: qwen3next, qwen35 and qwen35moe, against transformers."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -233,6 +234,27 @@ def test_directories_leave_out_what_predicts_further_tokens(tmp_path: Path):
     model.mtp = torch.nn.Linear(4, 4)
     model.save_pretrained(tmp_path)
     assert not any("mtp" in name for name in open_directory(tmp_path).tensors)
+
+
+@pytest.mark.parametrize(
+    ("outer", "nested", "is_tied"), [(None, True, True), (True, False, True), (False, True, False)]
+)
+def test_the_outer_configuration_says_whether_the_head_is_tied_and_else_the_nested_one(
+    tmp_path: Path, *, outer: bool | None, nested: bool, is_tied: bool
+):
+    _make(_qwen35_with_tower).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config.pop("tie_word_embeddings", None)
+    config["text_config"]["tie_word_embeddings"] = nested
+    if outer is not None:
+        config["tie_word_embeddings"] = outer
+    path.write_text(json.dumps(config))
+    if is_tied:
+        assert "output.weight" not in open_directory(tmp_path).tensors
+    else:
+        with pytest.raises(CorruptFileError, match=r"holds no 'lm_head\.weight'"):
+            open_directory(tmp_path)
 
 
 def test_kinds_of_layers_follow_from_the_interval_where_a_file_has_no_flags(tmp_path: Path):
