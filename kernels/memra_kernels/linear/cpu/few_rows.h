@@ -15,9 +15,9 @@ constexpr int few_rows = 4;
 #else
 constexpr int few_rows = 1;
 #endif
-// Bytes ahead of the reader that are prefetched: about the best of 2, 4 and 8 KiB in one scan on a Xeon with
-// AVX512-VNNI whose other core was busy.
-constexpr int prefetch_bytes = 4096;
+// Bytes ahead of the reader that are prefetched: the best of 1, 2, 3, 4 and 8 KiB, for one row and for eight, on a Xeon
+// with AVX512-VNNI; 4 KiB cost 7 to 17 %.
+constexpr int prefetch_bytes = 2048;
 
 template <Layout L, int N>
 static MEMRA_INLINE void few_rows_block(const uint8_t* header, int block, const uint8_t* const* x, int width, int k,
@@ -27,6 +27,7 @@ static MEMRA_INLINE void few_rows_block(const uint8_t* header, int block, const 
   B v[8];
   unpack_block<L>(q, v);
   const BlockScales scales = load_scales<L>(header, block);
+#pragma GCC unroll 8
   for (int n = 0; n < N; n++) {
     const int8_t* p = (const int8_t*)x[n] + k * 32;
     const QuantBlock& xb = ((const QuantBlock*)(x[n] + width))[k];
