@@ -9,13 +9,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from memra.errors import CorruptFileError
 from memra.layers.operators import Activation, Rope, RopeStyle
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
 from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape, read_position_scale
+from memra.models.sliding_windows import read_local_layers, read_window
 
-_PATTERN_KEY = "attention.sliding_window_pattern"
 _PATTERN_LAYERS = 6
 """Every sixth layer is global, in all published sizes; files need not say so."""
 _LOCAL_ROPE_BASE = 10000.0
@@ -37,8 +36,10 @@ def build_gemma3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]
         raise metadata.unsupported("attn_logit_softcapping", "a cap on attention scores")
     shape = read_decoder_shape(metadata)
     program = ProgramComposer(metadata.architecture, tensor_shapes, shape.buffers)
-    window = _read_window(metadata)
-    is_local = _read_local_layers(metadata, shape.num_layers, has_window=window is not None)
+    window = read_window(metadata)
+    is_local = [False] * shape.num_layers
+    if window is not None:
+        is_local = read_local_layers(metadata, shape.num_layers, period=_PATTERN_LAYERS)
     global_rope, local_rope = _read_ropes(metadata, shape)
     scale = metadata.optional_number("attention.scale") or _query_scale(shape)
 
@@ -80,28 +81,6 @@ def _query_scale(shape: DecoderShape) -> float:
     if shape.num_layers == _LAYERS_OF_27B:
         return 1.0 / math.sqrt(shape.width // shape.num_heads)
     return 1.0 / math.sqrt(shape.head_dim)
-
-
-def _read_window(metadata: Metadata) -> int | None:
-    if metadata.optional_number("attention.sliding_window") is None:
-        return None
-    return metadata.positive_integer("attention.sliding_window")
-
-
-def _read_local_layers(metadata: Metadata, num_layers: int, *, has_window: bool) -> list[bool]:
-    """Tell for every layer whether it sees a window only.
-
-    A file gives a period (the last layer of each is global), one flag for each layer, or nothing: a period of 6.
-    """
-    pattern = metadata.get(_PATTERN_KEY)
-    if not has_window:
-        return [False] * num_layers
-    if isinstance(pattern, (list, tuple)):
-        if len(pattern) < num_layers:
-            raise CorruptFileError(f"{metadata.key(_PATTERN_KEY)} has {len(pattern)} entries for {num_layers} layers.")
-        return [bool(flag) for flag in pattern[:num_layers]]
-    period = metadata.positive_integer(_PATTERN_KEY, _PATTERN_LAYERS)
-    return [index % period < period - 1 for index in range(num_layers)]
 
 
 def _read_ropes(metadata: Metadata, shape: DecoderShape) -> tuple[Rope, Rope]:

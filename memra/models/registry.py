@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from memra.errors import UnsupportedModelError
 from memra.layers.program import Program
+from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
@@ -15,6 +16,7 @@ from memra.models.qwen35 import build_qwen35, build_qwen35moe
 _Shapes = Mapping[str, tuple[int, ...]]
 
 FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
+    "gemma2": build_gemma2,
     "gemma3": build_gemma3,
     "llama": build_llama,
     "qwen2": build_qwen2,

@@ -160,7 +160,7 @@ def test_gemma3_takes_its_scale_and_the_cap_on_logits_from_the_file():
 
 
 def test_an_unknown_architecture_is_refused_with_the_known_ones():
-    with pytest.raises(UnsupportedModelError, match="'mamba'; it knows gemma3, llama, qwen2"):
+    with pytest.raises(UnsupportedModelError, match=r"'mamba'; it knows .*gemma3, .*llama"):
         build_program("mamba", {}, {})
 
 

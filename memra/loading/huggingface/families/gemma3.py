@@ -1,11 +1,20 @@
 """Directories of the gemma3 family: norms around each branch, windows, a rotation of its own for local layers."""
 
+from dataclasses import replace
 from typing import Final
 
 from memra.errors import CorruptFileError, UnsupportedModelError
 from memra.loading.huggingface.configuration import MAX_LAYERS, Configuration
 from memra.loading.huggingface.families.llama import add_rope_factors
-from memra.loading.huggingface.family import ATTENTION_NAMES, DENSE_NAMES, POST_NORMS, Family, common_metadata
+from memra.loading.huggingface.family import (
+    ATTENTION_NAMES,
+    DENSE_NAMES,
+    GLOBAL_NAMES,
+    POST_NORMS,
+    Family,
+    Tensors,
+    common_metadata,
+)
 from memra.loading.huggingface.rotations import rope_metadata
 
 _ROPE_BASE: Final = 1e6
@@ -15,9 +24,19 @@ _LOCAL_ROPE_BASE: Final = 10_000.0
 _SLIDING_WINDOW_PATTERN: Final = 6
 
 
+_DEFAULTS: Final = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 262_208,
+    "max_position_embeddings": 131_072,
+}
+"""Gemma3TextConfig's defaults in transformers, which published files rely on."""
+
+
 def _read_metadata(config: Configuration, prefix: str) -> dict[str, object]:
-    if config.values.get("use_bidirectional_attention") is True:
-        raise UnsupportedModelError(f"{config.path}: bidirectional attention is not supported: use a causal model")
+    config = _with_defaults(config)
+    refuse_bidirectional(config)
     metadata = common_metadata(config, prefix) | rope_metadata(config, prefix, default_base=_ROPE_BASE)
     metadata |= {
         "gemma3.attention.scale": config.number("query_pre_attn_scalar", 256.0) ** -0.5,
@@ -29,6 +48,24 @@ def _read_metadata(config: Configuration, prefix: str) -> dict[str, object]:
         if config.has(key):
             metadata[f"gemma3.{key}"] = config.number(key)
     return metadata
+
+
+def _with_defaults(config: Configuration) -> Configuration:
+    return Configuration({**_DEFAULTS, **config.values}, config.path)
+
+
+def _add_rope_factors(tensors: Tensors, config: Configuration) -> Tensors:
+    return add_rope_factors(tensors, _with_defaults(config))
+
+
+def refuse_bidirectional(config: Configuration) -> None:
+    """Refuse encoders.
+
+    Raises:
+        UnsupportedModelError: the model's tokens see those after them.
+    """
+    if config.values.get("use_bidirectional_attention") is True:
+        raise UnsupportedModelError(f"{config.path}: bidirectional attention is not supported: use a causal model")
 
 
 def sliding_layers(config: Configuration, period: int) -> tuple[bool, ...]:
@@ -51,14 +88,22 @@ def _local_rope_base(config: Configuration) -> float:
     return config.number("rope_local_base_freq", _LOCAL_ROPE_BASE)
 
 
+_TEXT: Final = Family(
+    "gemma3",
+    activations=("gelu_pytorch_tanh",),
+    layer_names={**ATTENTION_NAMES, **DENSE_NAMES, **POST_NORMS},
+    read_metadata=_read_metadata,
+    adjust=_add_rope_factors,
+    norms_store_offset=True,
+    ties_embeddings=True,
+)
 FAMILIES: Final = {
-    "Gemma3ForCausalLM": Family(
-        "gemma3",
-        activations=("gelu_pytorch_tanh",),
-        layer_names={**ATTENTION_NAMES, **DENSE_NAMES, **POST_NORMS},
-        read_metadata=_read_metadata,
-        adjust=add_rope_factors,
-        norms_store_offset=True,
-        ties_embeddings=True,
-    )
+    "Gemma3ForCausalLM": _TEXT,
+    "Gemma3ForConditionalGeneration": replace(
+        _TEXT,
+        text_config="text_config",
+        layers="language_model.model.layers.",
+        global_names={f"language_model.{name}": gguf_name for name, gguf_name in GLOBAL_NAMES.items()},
+        ignored=("vision_tower.", "multi_modal_projector."),
+    ),
 }
