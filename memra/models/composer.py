@@ -129,23 +129,25 @@ class ProgramComposer:
         causal: bool = True,
         v_head_dim: int | None = None,
         shared_layer: int | None = None,
+        suffix: str = "",
     ) -> int:
         """Attend from buffer `q` over the layer's `k` and `v` into `attended`; returns the layer's index.
 
-        Each call is one more layer, but with `shared_layer` it reads that layer's keys and values and adds none.
+        Each call is one more layer, but with `shared_layer` it reads that layer's keys and values and adds none. Where
+        layers differ in their heads, `suffix` ends the names of the buffers of this one's kind.
         """
         layer = len(self._kv_layers) if shared_layer is None else shared_layer
         if shared_layer is None:
             self._kv_layers.append(KvLayer(num_kv_heads, head_dim, window, v_head_dim))
         if sinks is not None:
             self._need(sinks, (num_heads,))
-        k, v = ("k", "v") if shared_layer is None else (None, None)
+        k, v = (f"k{suffix}", f"v{suffix}") if shared_layer is None else (None, None)
         self._operators.append(
             Attention(
-                "q",
+                f"q{suffix}",
                 k,
                 v,
-                "attended",
+                f"attended{suffix}",
                 layer,
                 num_heads,
                 num_kv_heads,

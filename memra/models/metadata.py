@@ -81,6 +81,23 @@ class Metadata:
         value = self.get(name)
         return None if value is None or (value == 0 and not isinstance(value, bool)) else self.positive_number(name)
 
+    def layer_integers(self, name: str, num_layers: int) -> tuple[int, ...]:
+        """Read an integer above 0 for every layer: files write one for all, or a list.
+
+        Raises:
+            CorruptFileError: it is missing, there are fewer than layers, or one is no integer above 0.
+        """
+        value = self._require(name, None)
+        values = value if isinstance(value, (list, tuple)) else (value,) * num_layers
+        if len(values) < num_layers:
+            raise CorruptFileError(f"{self.key(name)} has {len(values)} entries for {num_layers} layers.")
+        found = []
+        for entry in values[:num_layers]:
+            if isinstance(entry, bool) or not isinstance(entry, Integral) or entry <= 0:
+                raise self._mistyped(name, entry, "an integer above 0")
+            found.append(int(entry))
+        return tuple(found)
+
     def refuse_unsupported(self, *carried_out: str) -> None:
         """Refuse a file whose metadata asks for something that its family does not compute.
 

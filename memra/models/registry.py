@@ -6,6 +6,7 @@ from memra.errors import UnsupportedModelError
 from memra.layers.program import Program
 from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
+from memra.models.gemma4 import build_gemma4
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
 from memra.models.qwen2 import build_qwen2, build_qwen2moe
@@ -18,6 +19,7 @@ _Shapes = Mapping[str, tuple[int, ...]]
 FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "gemma2": build_gemma2,
     "gemma3": build_gemma3,
+    "gemma4": build_gemma4,
     "llama": build_llama,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,

@@ -47,7 +47,7 @@ def _gemma3_with_vision() -> Any:
     }
     text = SIZES | {"num_hidden_layers": 2}
     config = transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4)
-    config._attn_implementation = "eager"  # noqa: SLF001  (transformers' only name for it in a nested configuration)
+    config._attn_implementation = "eager"
     return transformers.Gemma3ForConditionalGeneration(config)
 
 
