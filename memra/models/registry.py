@@ -7,12 +7,15 @@ from memra.layers.program import Program
 from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
 from memra.models.gemma4 import build_gemma4
+from memra.models.granite import build_granite, build_granitemoe
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
+from memra.models.mistral3 import build_mistral3
 from memra.models.qwen2 import build_qwen2, build_qwen2moe
 from memra.models.qwen3 import build_qwen3, build_qwen3moe
 from memra.models.qwen3next import build_qwen3next
 from memra.models.qwen35 import build_qwen35, build_qwen35moe
+from memra.models.smollm3 import build_smollm3
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -20,7 +23,10 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "gemma2": build_gemma2,
     "gemma3": build_gemma3,
     "gemma4": build_gemma4,
+    "granite": build_granite,
+    "granitemoe": build_granitemoe,
     "llama": build_llama,
+    "mistral3": build_mistral3,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,
     "qwen3": build_qwen3,
@@ -28,6 +34,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "qwen3next": build_qwen3next,
     "qwen35": build_qwen35,
     "qwen35moe": build_qwen35moe,
+    "smollm3": build_smollm3,
 }
 """Builder of every architecture, by its name in `general.architecture`."""
 

@@ -173,7 +173,7 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones():
         ("gemma3", "attn_logit_softcapping", 50.0),
         ("llama", "expert_count", 8),
         ("llama", "attention.causal", False),
-        ("llama", "attention.sliding_window", 4096),
+        ("llama", "attention.sliding_window_pattern", 4),
         ("qwen2", "attention.sliding_window", 4096),
         ("qwen2", "pooling_type", 3),
         ("llama", "residual_scale", 0.22),

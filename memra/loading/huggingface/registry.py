@@ -5,10 +5,21 @@ from typing import Final
 
 from memra.errors import UnsupportedModelError
 from memra.loading.huggingface.configuration import Configuration
-from memra.loading.huggingface.families import gemma2, gemma3, gemma4, llama, qwen2, qwen3, qwen3next
+from memra.loading.huggingface.families import (
+    gemma2,
+    gemma3,
+    gemma4,
+    granite,
+    llama,
+    mistral,
+    qwen2,
+    qwen3,
+    qwen3next,
+    smollm3,
+)
 from memra.loading.huggingface.family import ROPE_STYLE_KEY, Family
 
-_MODULES: Final = (gemma2, gemma3, gemma4, llama, qwen2, qwen3, qwen3next)
+_MODULES: Final = (gemma2, gemma3, gemma4, granite, llama, mistral, qwen2, qwen3, qwen3next, smollm3)
 FAMILIES: Final[Mapping[str, Family]] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
 }

@@ -8,7 +8,9 @@ import pytest
 import torch
 import transformers
 
-from tests.models.family_harness import check_family, perturb
+from memra.errors import UnsupportedModelError
+from memra.models.registry import build_program
+from tests.models.family_harness import check_family, perturb, program_of, save_directory
 
 SIZES: dict[str, Any] = {
     "vocab_size": 128,
@@ -43,6 +45,43 @@ def _llama(**changes: Any) -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES | changes))
 
 
+def _mistral(**changes: Any) -> Any:
+    return transformers.MistralForCausalLM(transformers.MistralConfig(**SIZES | {"sliding_window": None} | changes))
+
+
+def _ministral3(**changes: Any) -> Any:
+    rope = YARN_ROPE | {"original_max_position_embeddings": 128, "llama_4_scaling_beta": 0.1}
+    rope |= {"mscale": 1.0, "mscale_all_dim": 1.0}
+    return transformers.Ministral3ForCausalLM(
+        transformers.Ministral3Config(**SIZES | {"rope_parameters": rope} | changes)
+    )
+
+
+def _smollm3(**changes: Any) -> Any:
+    # Smaller weights than the others': what int8 activations lose grows with the number of layers.
+    sizes = SIZES | {"num_hidden_layers": 5, "pad_token_id": None, "initializer_range": 0.1}
+    return transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(**sizes | changes))
+
+
+SCALES = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.11, "logits_scaling": 2.5}
+
+
+def _granite(**changes: Any) -> Any:
+    return transformers.GraniteForCausalLM(transformers.GraniteConfig(**SIZES | SCALES | changes))
+
+
+MIXTURE = SIZES | SCALES | {"num_local_experts": 8, "num_experts_per_tok": 3}
+
+
+def _granitemoe(**changes: Any) -> Any:
+    return transformers.GraniteMoeForCausalLM(transformers.GraniteMoeConfig(**MIXTURE | changes))
+
+
+def _granitemoeshared() -> Any:
+    config = transformers.GraniteMoeSharedConfig(**MIXTURE, shared_intermediate_size=48)
+    return transformers.GraniteMoeSharedForCausalLM(config)
+
+
 def _qwen2(**changes: Any) -> Any:
     return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SIZES | changes))
 
@@ -52,6 +91,14 @@ MODELS: dict[str, Callable[[], Any]] = {
     "llama, tied": lambda: _llama(tie_word_embeddings=True),
     "llama 3": lambda: _llama(rope_parameters=LLAMA3_ROPE),
     "llama, yarn": lambda: _llama(rope_parameters=YARN_ROPE),
+    "mistral": _mistral,
+    "mistral, window": lambda: _mistral(sliding_window=24),
+    "ministral 3": _ministral3,
+    "smollm3": _smollm3,
+    "smollm3, other layers": lambda: _smollm3(no_rope_layers=[0, 1, 1, 0, 1], tie_word_embeddings=False),
+    "granite": _granite,
+    "granitemoe": _granitemoe,
+    "granitemoe, shared": _granitemoeshared,
     "qwen2": _qwen2,
     "qwen2, yarn": lambda: _qwen2(rope_parameters=YARN_ROPE | {"truncate": False, "mscale": 1, "mscale_all_dim": 0.5}),
 }
@@ -63,3 +110,34 @@ def test_a_plain_decoder_is_what_transformers_computes(name: str, tmp_path: Path
     model = MODELS[name]()
     perturb(model)
     check_family(model, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "key", "value"),
+    [
+        ("granite", "rope.scaling.type", "longrope"),
+        ("granite", "attention.clamp_kqv", 8.0),
+        ("granitemoe", "pooling_type", 3),
+        ("mistral3", "expert_count", 8),
+        ("mistral3", "attention.sliding_window_pattern", 4),
+        ("smollm3", "residual_scale", 0.5),
+    ],
+)
+def test_what_a_relative_of_llama_does_not_run_is_refused_by_name(architecture: str, key: str, value: object):
+    sizes = {"block_count": 2, "embedding_length": 32, "attention.head_count": 2, "feed_forward_length": 32}
+    sizes |= {"attention.layer_norm_rms_epsilon": 1e-5, "context_length": 64, "expert_count": 0, "expert_used_count": 1}
+    sizes |= {"expert_count": 4} if architecture == "granitemoe" else {}
+    metadata = {f"{architecture}.{name}": size for name, size in (sizes | {key: value}).items()}
+    with pytest.raises(UnsupportedModelError, match=rf"{architecture}\.{key}"):
+        build_program(architecture, metadata, {"token_embd.weight": (97, 32)})
+
+
+def test_ministral_3_is_served_up_to_where_its_queries_begin_to_grow(tmp_path: Path):
+    program = program_of(save_directory(_ministral3(), tmp_path))
+    assert program.context_tokens == 128
+    assert program_of(save_directory(_mistral(), tmp_path)).context_tokens == 512
+
+
+def test_the_window_of_an_old_mistral_holds_in_every_layer(tmp_path: Path):
+    program = program_of(save_directory(_mistral(sliding_window=24), tmp_path))
+    assert [layer.window for layer in program.kv_layers] == [24, 24]
