@@ -11,6 +11,7 @@ from memra.models.granite import build_granite, build_granitemoe
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
 from memra.models.mistral3 import build_mistral3
+from memra.models.phi3 import build_phi3
 from memra.models.qwen2 import build_qwen2, build_qwen2moe
 from memra.models.qwen3 import build_qwen3, build_qwen3moe
 from memra.models.qwen3next import build_qwen3next
@@ -27,6 +28,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "granitemoe": build_granitemoe,
     "llama": build_llama,
     "mistral3": build_mistral3,
+    "phi3": build_phi3,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,
     "qwen3": build_qwen3,

@@ -1,8 +1,8 @@
 """How far the pairs of a head turn per position: the formulas of scaled rotary embeddings, for every family.
 
 Trade: turns a file's rope keys into the frequencies and the magnitude of a `Rope`. Plain, linear and yarn rotations
-come from metadata; Llama 3's scaling and longrope come as tensors of factors that divide the frequencies, and need no
-formula here. Refuses to know which heads are rotated, and how they are laid out.
+come from metadata; Llama 3's scaling comes as a tensor of factors that divide the frequencies, longrope as two of them,
+of which one is chosen here. Refuses to know which heads are rotated, and how they are laid out.
 """
 
 import math
@@ -165,3 +165,31 @@ def read_rotation(
         own_magnitude = yarn_magnitude(yarn.factor, mscale_all_dim=log_multiplier)
     frequencies = yarn_frequencies(yarn, base=base, rotary_dims=rotary_dims)
     return Rotation(base, frequencies=frequencies, magnitude=magnitude * own_magnitude)
+
+
+def read_longrope(metadata: Metadata, *, short: str, long: str) -> Rotation:
+    """Read a rotation whose frequencies are divided by one of two tensors of factors: arXiv 2402.13753.
+
+    One of them serves a model for good, chosen by the context that the file declares, `context_length`: the short
+    factors up to the context before scaling, else the long ones, whatever a single sequence's length is. So the bits of
+    a row depend on no later one, as they would where the choice is made sequence by sequence. The magnitude is
+    `attn_factor` with either, as in transformers and llama.cpp.
+
+    Args:
+        metadata: of the file.
+        short: name of the factors up to the original context.
+        long: name of the factors beyond it.
+
+    Raises:
+        CorruptFileError: a key is missing or mistyped.
+        UnsupportedModelError: the file asks for another kind of scaling besides.
+    """
+    if metadata.get("rope.scaling.type") not in {None, "none", "longrope"}:
+        raise metadata.unsupported("rope.scaling.type", "tensors of factors together with this scaling")
+    context_tokens = metadata.positive_integer("context_length")
+    original = metadata.positive_integer("rope.scaling.original_context_length", context_tokens)
+    return Rotation(
+        base=metadata.positive_number("rope.freq_base", _DEFAULT_BASE),
+        frequency_factors=long if context_tokens > original else short,
+        magnitude=metadata.optional_number("rope.scaling.attn_factor") or 1.0,
+    )

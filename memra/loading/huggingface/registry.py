@@ -12,6 +12,7 @@ from memra.loading.huggingface.families import (
     granite,
     llama,
     mistral,
+    phi3,
     qwen2,
     qwen3,
     qwen3next,
@@ -19,7 +20,7 @@ from memra.loading.huggingface.families import (
 )
 from memra.loading.huggingface.family import ROPE_STYLE_KEY, Family
 
-_MODULES: Final = (gemma2, gemma3, gemma4, granite, llama, mistral, qwen2, qwen3, qwen3next, smollm3)
+_MODULES: Final = (gemma2, gemma3, gemma4, granite, llama, mistral, phi3, qwen2, qwen3, qwen3next, smollm3)
 FAMILIES: Final[Mapping[str, Family]] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
 }
