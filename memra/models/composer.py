@@ -66,6 +66,10 @@ class ProgramComposer:
             raise ValueError(f"buffer {name} is {self._buffers[name]} wide, not {width}")
         return name
 
+    def buffer_like(self, other: str, name: str) -> str:
+        """Add a buffer as wide as another one, or find it again; returns its name."""
+        return self.buffer(name, self._buffers[other])
+
     def embed(self, weight: str, out: str, *, scale: float = 1.0) -> None:
         """Start from the tokens' rows of `weight`; its number of rows is the vocabulary's size."""
         self._need(weight, (self._rows_of(weight), self._buffers[out]))

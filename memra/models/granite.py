@@ -1,67 +1,73 @@
 """The granite family: llama whose embeddings, branches and logits have scales of their own; dense and of experts.
 
-Granite 3 and the dense models of Granite 4 (IBM), granitemoe after arXiv 2408.13359. Tensor names and metadata keys are
-GGUF's. Refuses to know where the file came from and what computes the program.
+Granite 3 and the dense models of Granite 4 (IBM), after arXiv 2408.13359. Tensor names and metadata keys are GGUF's.
+Refuses to know where the file came from and what computes the program.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from memra.layers.operators import Activation, RouterFunction, Routing
+from memra.layers.operators import RouterFunction, Routing
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
-from memra.models.llama import Relation, compose_llama
-from memra.models.metadata import Metadata
+from memra.models.decoders import FeedForward, Layout, TensorShapes, compose_decoder
+from memra.models.llama import CARRIED_OUT, read_llama_layout
+from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape
+from memra.models.mixtures import MIXTURE_KEY, add_experts, add_shared_expert
 
 _SCALES = ("embedding_scale", "residual_scale", "logit_scale")
 
 
-def build_granite(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]) -> Program:
+def build_granite(metadata: Metadata, tensor_shapes: TensorShapes) -> Program:
     """Build the program of a granite file.
 
     Raises:
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported("rope.scaling.attn_factor", *_SCALES)
-    return compose_llama(metadata, tensor_shapes, _read_relation(metadata))
+    metadata.refuse_unsupported(*CARRIED_OUT, *_SCALES)
+    shape = read_decoder_shape(metadata)
+    return compose_decoder(metadata, tensor_shapes, shape, _read_layout(metadata, tensor_shapes, shape))
 
 
-def build_granitemoe(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]) -> Program:
+def build_granitemoe(metadata: Metadata, tensor_shapes: TensorShapes) -> Program:
     """Build the program of a granitemoe file, with a shared expert or without.
 
     Raises:
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported("rope.scaling.attn_factor", "expert_count", *_SCALES)
+    metadata.refuse_unsupported(*CARRIED_OUT, MIXTURE_KEY, *_SCALES)
+    shape = read_decoder_shape(metadata)
+    layout = replace(_read_layout(metadata, tensor_shapes, shape), feed_forward=_read_mixture(metadata, shape))
+    return compose_decoder(metadata, tensor_shapes, shape, layout)
+
+
+def _read_layout(metadata: Metadata, tensor_shapes: TensorShapes, shape: DecoderShape) -> Layout:
+    """Read the scales. Granite's `rope.scaling.finetuned` says whether there are positions at all."""
+    embedding, residual, logit = (metadata.optional_number(name) or 1.0 for name in _SCALES)
+    layout = replace(
+        read_llama_layout(metadata, tensor_shapes, shape),
+        embedding_scale=embedding,
+        residual_scale=residual,
+        logit_scale=1.0 / logit,
+    )
+    return replace(layout, rotation=lambda _: None) if metadata.get("rope.scaling.finetuned") is False else layout
+
+
+def _read_mixture(metadata: Metadata, shape: DecoderShape) -> FeedForward:
+    """Read the experts, whose inner width is `feed_forward_length`, and the one that every row passes."""
     routing = Routing(
         num_experts=metadata.positive_integer("expert_count"),
         num_used=metadata.positive_integer("expert_used_count"),
         function=RouterFunction.SOFTMAX_OF_CHOSEN,
     )
-    width = metadata.positive_integer("feed_forward_length")
-    is_shared = metadata.optional_number("expert_shared_feed_forward_length") is not None
-    shared_width = metadata.positive_integer("expert_shared_feed_forward_length") if is_shared else None
-    row_width = metadata.positive_integer("embedding_length")
+    shared_width = None
+    if metadata.optional_number("expert_shared_feed_forward_length") is not None:
+        shared_width = metadata.positive_integer("expert_shared_feed_forward_length")
 
-    def feed_forward(program: ProgramComposer, layer: str) -> None:
-        program.linear("normed", program.buffer("router", routing.num_experts), f"{layer}.ffn_gate_inp")
-        program.experts(
-            "normed", "router", "branch", routing=routing, stem=f"{layer}.ffn", width=width, activation=Activation.SILU
-        )
+    def feed_forward(program: ProgramComposer, index: int, x: str) -> None:
+        add_experts(program, f"blk.{index}", x, routing=routing, width=shape.ffn_width)
         if shared_width is not None:
-            for part in ("gate", "up"):
-                program.linear("normed", program.buffer(part, shared_width), f"{layer}.ffn_{part}_shexp")
-            program.gated_product(Activation.SILU)
-            program.linear("gate", program.buffer("shared", row_width), f"{layer}.ffn_down_shexp")
-            program.add("branch", "shared")
+            add_shared_expert(program, f"blk.{index}", x, width=shared_width)
 
-    return compose_llama(metadata, tensor_shapes, replace(_read_relation(metadata), feed_forward=feed_forward))
-
-
-def _read_relation(metadata: Metadata) -> Relation:
-    """Read the scales. Granite's `rope.scaling.finetuned` says whether there are positions at all."""
-    embedding, residual, logit = (metadata.optional_number(name) or 1.0 for name in _SCALES)
-    is_rotated = metadata.get("rope.scaling.finetuned") is not False
-    return Relation(embedding, residual, 1.0 / logit, rotates=lambda _: is_rotated)
+    return feed_forward

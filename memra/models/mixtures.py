@@ -107,3 +107,35 @@ def add_dense(program: ProgramComposer, layer: str) -> None:
     program.linear("normed", "up", f"{layer}.ffn_up")
     program.gated_product(Activation.SILU)
     program.linear("gate", "branch", f"{layer}.ffn_down")
+
+
+def add_experts(program: ProgramComposer, layer: str, x: str, *, routing: Routing, width: int) -> None:
+    """Mix the routed experts of a layer over buffer `x` into `branch`.
+
+    Args:
+        program: gets a buffer `router` besides.
+        layer: prefix of its tensors.
+        x: input of router and experts.
+        routing: how a row chooses.
+        width: inner width of an expert.
+    """
+    program.linear(x, program.buffer("router", routing.num_experts), f"{layer}.ffn_gate_inp")
+    program.experts(
+        x, "router", "branch", routing=routing, stem=f"{layer}.ffn", width=width, activation=Activation.SILU
+    )
+
+
+def add_shared_expert(program: ProgramComposer, layer: str, x: str, *, width: int) -> None:
+    """Add to `branch` the expert that every row goes through, without a gate of its own.
+
+    Args:
+        program: gets the buffers `shared`, `shared_gate` and `shared_up` besides.
+        layer: prefix of its tensors.
+        x: the expert's input.
+        width: inner width of the expert.
+    """
+    for part in ("gate", "up"):
+        program.linear(x, program.buffer(f"shared_{part}", width), f"{layer}.ffn_{part}_shexp")
+    program.gated_product(Activation.SILU, gate="shared_gate", up="shared_up", out="shared_gate")
+    program.linear("shared_gate", program.buffer_like("branch", "shared"), f"{layer}.ffn_down_shexp")
+    program.add("branch", "shared")

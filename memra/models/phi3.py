@@ -7,19 +7,16 @@ the context that its file declares is at most the one before scaling; whoever se
 came from and what computes the program.
 """
 
-import math
-from collections.abc import Mapping
-
-from memra.layers.operators import Activation, RopeStyle
 from memra.layers.program import Program
-from memra.models.composer import ProgramComposer
-from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape
-from memra.models.rotations import Rotation, read_longrope, read_rotation
+from memra.models.decoders import Layout, TensorShapes, compose_decoder, fused_feed_forward, plain_rotation
+from memra.models.metadata import Metadata, read_decoder_shape
+from memra.models.rotations import read_longrope
+from memra.models.sliding_windows import read_window
 
 _SHORT, _LONG = "rope_factors_short.weight", "rope_factors_long.weight"
 
 
-def build_phi3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]) -> Program:
+def build_phi3(metadata: Metadata, tensor_shapes: TensorShapes) -> Program:
     """Build the program of a phi3 file.
 
     Raises:
@@ -28,67 +25,18 @@ def build_phi3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]])
     """
     metadata.refuse_unsupported("rope.scaling.attn_factor")
     shape = read_decoder_shape(metadata)
-    heads, kv_heads = shape.num_heads * shape.head_dim, shape.num_kv_heads * shape.head_dim
-    fused = {"qkv": heads + 2 * kv_heads, "gate_up": 2 * shape.ffn_width}
-    program = ProgramComposer(metadata.architecture, tensor_shapes, {**shape.buffers, **fused})
-    rotation = _read_rotation(metadata, shape, program)
-    window = _read_window(metadata, shape)
-
-    program.embed("token_embd.weight", "x")
-    for index in range(shape.num_layers):
-        layer = f"blk.{index}"
-        program.norm("x", "normed", f"{layer}.attn_norm.weight", eps=shape.eps)
-        program.linear("normed", "qkv", f"{layer}.attn_qkv", bias=None)
-        for name, offset in (("q", 0), ("k", heads), ("v", heads + kv_heads)):
-            program.slice("qkv", name, offset=offset)
-        for name, num_heads in (("q", shape.num_heads), ("k", shape.num_kv_heads)):
-            program.rope(
-                rotation.rope(
-                    name,
-                    num_heads=num_heads,
-                    head_dim=shape.head_dim,
-                    rotary_dims=shape.rotary_dims,
-                    style=RopeStyle.HALVES,
-                )
-            )
-        program.attention(
-            num_heads=shape.num_heads,
-            num_kv_heads=shape.num_kv_heads,
-            head_dim=shape.head_dim,
-            scale=1.0 / math.sqrt(shape.head_dim),
-            window=window,
-        )
-        program.linear("attended", "branch", f"{layer}.attn_output", bias=None)
-        program.add("x", "branch")
-        program.norm("x", "normed", f"{layer}.ffn_norm.weight", eps=shape.eps)
-        add_fused_feed_forward(program, layer, shape)
-        program.add("x", "branch")
-    program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
-    program.head("normed", embedding="token_embd.weight")
-    return program.finish(shape.context_tokens)
-
-
-def add_fused_feed_forward(program: ProgramComposer, layer: str, shape: DecoderShape) -> None:
-    """Write down a gated branch whose `ffn_up` holds the rows of gate and then of up: `normed` to `branch`."""
-    program.linear("normed", "gate_up", f"{layer}.ffn_up")
-    program.slice("gate_up", "gate", offset=0)
-    program.slice("gate_up", "up", offset=shape.ffn_width)
-    program.gated_product(Activation.SILU)
-    program.linear("gate", "branch", f"{layer}.ffn_down")
-
-
-def _read_rotation(metadata: Metadata, shape: DecoderShape, program: ProgramComposer) -> Rotation:
-    if not program.has_tensor(_LONG):
-        return read_rotation(metadata, rotary_dims=shape.rotary_dims)
-    rotation = read_longrope(metadata, short=_SHORT, long=_LONG)
-    other = _SHORT if rotation.frequency_factors == _LONG else _LONG
-    program.leave_unused(other, "rotations for contexts of another length")
-    return rotation
-
-
-def _read_window(metadata: Metadata, shape: DecoderShape) -> int | None:
-    """Read the window of all layers; the models with a long context have one that nothing reaches."""
-    if metadata.optional_number("attention.sliding_window") is None:
-        return None
-    window = metadata.positive_integer("attention.sliding_window")
-    return window if window < shape.context_tokens else None
+    window = read_window(metadata)
+    if window is not None and window >= shape.context_tokens:
+        window = None  # models with a long context have a window that nothing reaches
+    longrope, unused = None, {}
+    if _LONG in tensor_shapes:
+        longrope = read_longrope(metadata, short=_SHORT, long=_LONG)
+        other = _SHORT if longrope.frequency_factors == _LONG else _LONG
+        unused = {other: "rotations for contexts of another length"}
+    layout = Layout(
+        rotation=plain_rotation(metadata, shape, tensor_shapes) if longrope is None else lambda _: longrope,
+        window=lambda _: window,
+        feed_forward=fused_feed_forward(shape),
+        unused=unused,
+    )
+    return compose_decoder(metadata, tensor_shapes, shape, layout)

@@ -2,14 +2,11 @@
 
 from typing import Final
 
-import numpy as np
-
 from memra.errors import CorruptFileError
-from memra.loading.converted_tensor import ConvertedTensor
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.families.llama import add_rope_factors
 from memra.loading.huggingface.family import ATTENTION_NAMES, PLAIN_NORMS, Family, Tensors, decoder_metadata
-from memra.loading.huggingface.tensor_edits import RowOrder, take_rows
+from memra.loading.huggingface.tensor_edits import take_expert_rows, take_rows
 from memra.loading.model_tensor import ModelTensor
 
 _SCALES: Final = {
@@ -64,11 +61,9 @@ def _half(tensor: ModelTensor, name: str, *, is_second: bool, path: str) -> Mode
     height = tensor.shape[-2] // 2
     if tensor.shape[-2] % 2:
         raise CorruptFileError(f"{path}: {tensor.name} has an odd number of rows: fetch the weights again")
-    half = np.arange(height) + height * is_second
-    if len(tensor.shape) == len(("rows", "columns")):
-        return take_rows(tensor, name, half)
-    order = (np.arange(tensor.shape[0])[:, None] * 2 * height + half).reshape(-1)
-    return ConvertedTensor(name, RowOrder(tensor, order, (tensor.shape[0], height, tensor.shape[2])))
+    half = range(height * is_second, height * is_second + height)
+    is_stack = name.endswith("_exps.weight")
+    return take_expert_rows(tensor, name, half) if is_stack else take_rows(tensor, name, half)
 
 
 _MOE: Final = Family("granitemoe", layer_names=_MOE_NAMES, read_metadata=_read_granitemoe, adjust=_cut_fused)
