@@ -61,6 +61,14 @@ class Metadata:
             raise self._mistyped(name, value, "an integer above 0")
         return int(value)
 
+    def count(self, name: str) -> int:
+        """Read a number of things, taking absence for 0.
+
+        Raises:
+            CorruptFileError: it is no integer, or below 0.
+        """
+        return 0 if self.get(name) in {None, 0} else self.positive_integer(name)
+
     def positive_number(self, name: str, default: float | None = None) -> float:
         """Read a finite number above 0.
 

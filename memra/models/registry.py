@@ -4,30 +4,40 @@ from collections.abc import Callable, Mapping
 
 from memra.errors import UnsupportedModelError
 from memra.layers.program import Program
+from memra.models.exaone4 import build_exaone4
 from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
 from memra.models.gemma4 import build_gemma4
+from memra.models.glm4 import build_glm4, build_glm4moe
 from memra.models.granite import build_granite, build_granitemoe
+from memra.models.hunyuan_dense import build_hunyuan_dense
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
 from memra.models.mistral3 import build_mistral3
+from memra.models.olmo2 import build_olmo2
 from memra.models.phi3 import build_phi3
 from memra.models.qwen2 import build_qwen2, build_qwen2moe
 from memra.models.qwen3 import build_qwen3, build_qwen3moe
 from memra.models.qwen3next import build_qwen3next
 from memra.models.qwen35 import build_qwen35, build_qwen35moe
+from memra.models.seed_oss import build_seed_oss
 from memra.models.smollm3 import build_smollm3
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
 FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
+    "exaone4": build_exaone4,
     "gemma2": build_gemma2,
     "gemma3": build_gemma3,
     "gemma4": build_gemma4,
+    "glm4": build_glm4,
+    "glm4moe": build_glm4moe,
     "granite": build_granite,
     "granitemoe": build_granitemoe,
+    "hunyuan-dense": build_hunyuan_dense,
     "llama": build_llama,
     "mistral3": build_mistral3,
+    "olmo2": build_olmo2,
     "phi3": build_phi3,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,
@@ -36,6 +46,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "qwen3next": build_qwen3next,
     "qwen35": build_qwen35,
     "qwen35moe": build_qwen35moe,
+    "seed_oss": build_seed_oss,
     "smollm3": build_smollm3,
 }
 """Builder of every architecture, by its name in `general.architecture`."""

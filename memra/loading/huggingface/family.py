@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from memra.loading.huggingface.configuration import MAX_LAYERS, Configuration
-from memra.loading.huggingface.rotations import rope_metadata
+from memra.loading.huggingface.rotations import rope_metadata, rope_parameters
 from memra.loading.model_tensor import ModelTensor
 
 ROPE_STYLE_KEY: Final = "memra.rope_style"
@@ -72,6 +72,13 @@ def head_width(config: Configuration) -> int:
     """Elements of one attention head."""
     default = config.integer("hidden_size") // config.integer("num_attention_heads")
     return config.integer("head_dim", default, limit=_MAX_HEAD_DIM)
+
+
+def rotary_width(config: Configuration, default_share: float = 1.0) -> int:
+    """Elements of a head that are rotated, where the configuration gives their share of it."""
+    rope = rope_parameters(config)
+    share = config.number("partial_rotary_factor", default_share)
+    return int(head_width(config) * (share if rope is None else rope.number("partial_rotary_factor", share)))
 
 
 def decoder_metadata(config: Configuration, prefix: str) -> dict[str, object]:

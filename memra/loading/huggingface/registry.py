@@ -6,21 +6,43 @@ from typing import Final
 from memra.errors import UnsupportedModelError
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.families import (
+    exaone4,
     gemma2,
     gemma3,
     gemma4,
+    glm4,
     granite,
+    hunyuan_dense,
     llama,
     mistral,
+    olmo2,
     phi3,
     qwen2,
     qwen3,
     qwen3next,
+    seed_oss,
     smollm3,
 )
 from memra.loading.huggingface.family import ROPE_STYLE_KEY, Family
 
-_MODULES: Final = (gemma2, gemma3, gemma4, granite, llama, mistral, phi3, qwen2, qwen3, qwen3next, smollm3)
+_MODULES: Final = (
+    exaone4,
+    gemma2,
+    gemma3,
+    gemma4,
+    glm4,
+    granite,
+    hunyuan_dense,
+    llama,
+    mistral,
+    olmo2,
+    phi3,
+    qwen2,
+    qwen3,
+    qwen3next,
+    seed_oss,
+    smollm3,
+)
 FAMILIES: Final[Mapping[str, Family]] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
 }

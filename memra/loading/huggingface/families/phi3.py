@@ -8,7 +8,7 @@ import numpy as np
 from memra.errors import CorruptFileError
 from memra.loading.checkpoint import StoredTensor
 from memra.loading.huggingface.configuration import Configuration, shown
-from memra.loading.huggingface.family import PLAIN_NORMS, Family, Tensors, common_metadata, head_width
+from memra.loading.huggingface.family import PLAIN_NORMS, Family, Tensors, common_metadata, rotary_width
 from memra.loading.huggingface.rotations import rope_base, rope_metadata, rope_parameters
 
 _LONGROPE_NAMES: Final = ("longrope", "su", "yarn")
@@ -34,13 +34,6 @@ def _read_metadata(config: Configuration, prefix: str) -> dict[str, object]:
         f"{prefix}.rope.scaling.original_context_length": original,
         f"{prefix}.rope.scaling.attn_factor": rope.number("attention_factor", magnitude),
     }
-
-
-def rotary_width(config: Configuration, default_share: float = 1.0) -> int:
-    """Elements of a head that are rotated, where the configuration gives their share."""
-    rope = rope_parameters(config)
-    share = config.number("partial_rotary_factor", default_share)
-    return int(head_width(config) * (share if rope is None else rope.number("partial_rotary_factor", share)))
 
 
 def _longrope(config: Configuration) -> Configuration | None:
