@@ -93,7 +93,7 @@ KV_TYPES = {"f16": 0, "q8_0": 1}
 """How keys and values are kept, by name: `KvType` of `runtime/types.h`."""
 _ROW_KINDS = {"embed": 0, "norm": 1, "add": 2, "quantise": 3, "angles": 4, "rope": 5, "store": 6, "gate": 7}
 _ROW_KINDS |= {"position_embed": 8, "layer_norm": 9, "slice": 10, "activate": 11, "add_vector": 12, "scale": 13}
-_ROW_KINDS |= {"scale_rows": 14}
+_ROW_KINDS |= {"scale_rows": 14, "join": 15, "scale_by_position": 16}
 _ROUTERS = {"softmax": 0, "sigmoid": 1, "softmax_of_chosen": 2}
 
 _SPIN_US = 1000  # workers stay awake between the steps of a running generation, and sleep soon after the last
@@ -105,16 +105,20 @@ class RowOp:
 
     Attributes:
         kind: `embed`, `norm`, `add`, `quantise`, `angles`, `rope`, `store`, `gate`, `position_embed`, `layer_norm`,
-            `slice`, `activate`, `add_vector`, `scale` or `scale_rows`.
+            `slice`, `activate`, `add_vector`, `scale`, `scale_rows`, `join` or `scale_by_position`.
         x: input; for `rope` and `quantise` also the output; for `store` the keys.
         y: second input; for `rope` the angles, for `store` the values.
         out: output.
         weight: of a norm, `[group_width]`, or None; of `add_vector`, `[width]`.
         bias: of a layer norm, `[width]`, or None.
         offset: of a `slice`, the first column of a group; of `rope`, the first rotated element of a head; of
-            `position_embed`, added to positions.
-        stride: of a `slice`, the columns of a group; `num_heads` is the number of groups, `head_dim` what is taken.
-        scale: factor of `embed`, `norm`, `scale`, `angles` (on cosines and sines), and on the second input of `add`.
+            `position_embed` and `scale_by_position`, added to positions; of a `join`, columns from one group of `y` to
+            the next, or 0 where all are the same.
+        stride: of a `slice`, the columns of a group; `num_heads` is the number of groups, `head_dim` what is taken; of
+            a `join`, columns of a group of `y`, and `head_dim` of `x`; of `scale_by_position`, positions of a step.
+        scale: factor of `embed`, `norm`, `scale`, `angles` (on cosines and sines), on the second input of `add`, and on
+            the logarithm of `scale_by_position`.
+        limit: of a `gate`, the bound of the activation and of the second input; 0 is none.
         frequencies: radians per position for `angles`, `[half_dims]`.
         layer: cache layer of `store`.
         stored_type: name of the embedding table's type; `stored` are its bytes, kept alive by the plan.
@@ -139,6 +143,7 @@ class RowOp:
     layer: int = -1
     scale: float = 1.0
     eps: float = 0.0
+    limit: float = 0.0
     stored_type: str = "F32"
     stored: NDArray[np.uint8] | None = None
     stored_row_bytes: int = 0
@@ -153,6 +158,7 @@ class ExpertsOp:
         hidden: a buffer of `num_used` copies, `[width]`, in the forms that `down` reads.
         parts: a buffer of `num_used` copies as wide as `out`.
         router: `softmax`, `sigmoid` or `softmax_of_chosen`.
+        limit: bound of the activation and of the second product; 0 is none.
         gate_bias, up_bias: `[num_experts, width]` or None.
         down_bias: `[num_experts, width of out]` or None.
         correction, expert_scale: `[num_experts]` or None.
@@ -176,6 +182,7 @@ class ExpertsOp:
     normalise: bool = False
     scales_input: bool = False
     scale: float = 1.0
+    limit: float = 0.0
     gate_bias: NDArray[np.float32] | None = None
     up_bias: NDArray[np.float32] | None = None
     down_bias: NDArray[np.float32] | None = None
@@ -445,6 +452,7 @@ class Plan:
             bias_length=0 if bias is None else bias.size,
             scale=op.scale,
             eps=op.eps,
+            limit=op.limit,
             weight=_address(weight),
             bias=_address(bias),
             frequencies=_address(frequencies),
@@ -464,9 +472,14 @@ class Plan:
             spec.bias[index] = _address(bias)
         checked(self._lib.memra_plan_linear(self._plan, ctypes.byref(spec)))
 
-    def gated(self, x: int, *, gate: int, up: int, out: int, activation: str) -> None:
-        """Add `out = activation(x @ gate.T) * (x @ up.T)`; the matrices have a multiple of 32 rows."""
-        checked(self._lib.memra_plan_gated(self._plan, x, gate, up, out, ACTIVATIONS[activation]))
+    def gated(  # noqa: PLR0913 - the attributes of the operator
+        self, x: int, *, gate: int, up: int, out: int, activation: str, limit: float = 0.0
+    ) -> None:
+        """Add `out = activation(x @ gate.T) * (x @ up.T)`; the matrices have a multiple of 32 rows.
+
+        With a limit above 0, the activation is at most that, and `x @ up.T` at most that far from 0.
+        """
+        checked(self._lib.memra_plan_gated(self._plan, x, gate, up, out, ACTIVATIONS[activation], limit))
 
     def conv(  # noqa: PLR0913 - the attributes of the operator
         self,
@@ -524,6 +537,7 @@ class Plan:
             scales_input=op.scales_input,
             activation=ACTIVATIONS[op.activation],
             weight_scale=op.scale,
+            limit=op.limit,
             **{name: _address(vector) for name, vector in vectors.items()},
         )
         checked(self._lib.memra_plan_experts(self._plan, ctypes.byref(spec)))

@@ -29,7 +29,7 @@ class RowSpec(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("kind", "x", "y", "out", "weight_length", "group_width", "num_heads")),
         *((name, ctypes.c_int32) for name in ("head_dim", "half_dims", "interleaved", "activation", "layer")),
         *((name, ctypes.c_int32) for name in ("stored_type", "starts_step", "offset", "stride", "bias_length")),
-        *((name, ctypes.c_float) for name in ("scale", "eps")),
+        *((name, ctypes.c_float) for name in ("scale", "eps", "limit")),
         *((name, ctypes.c_void_p) for name in ("weight", "bias", "frequencies", "stored")),
         ("stored_row_bytes", ctypes.c_size_t),
     )
@@ -85,7 +85,7 @@ class ExpertsSpec(ctypes.Structure):
         *((name, ctypes.c_int32) for name in ("x", "logits", "out", "hidden", "parts", "gate", "up", "down")),
         *((name, ctypes.c_int32) for name in ("num_experts", "used", "width", "num_groups", "num_groups_used")),
         *((name, ctypes.c_int32) for name in ("router", "normalise", "scales_input", "activation")),
-        ("weight_scale", ctypes.c_float),
+        *((name, ctypes.c_float) for name in ("weight_scale", "limit")),
         *((name, ctypes.c_void_p) for name in ("gate_bias", "up_bias", "down_bias", "correction", "expert_scale")),
     )
 
@@ -127,7 +127,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "memra_plan_cache": (_INT, (_HANDLE, _INT, _INT, _HANDLE, _HANDLE, _HANDLE, _INT)),
     "memra_plan_row": (_INT, (_HANDLE, _HANDLE)),
     "memra_plan_linear": (_INT, (_HANDLE, _HANDLE)),
-    "memra_plan_gated": (_INT, (_HANDLE, _INT, _INT, _INT, _INT, _INT)),
+    "memra_plan_gated": (_INT, (_HANDLE, _INT, _INT, _INT, _INT, _INT, _FLOAT)),
     "memra_plan_attention": (_INT, (_HANDLE, _HANDLE)),
     "memra_plan_head": (_INT, (_HANDLE, _INT, _INT, _FLOAT, _FLOAT)),
     "memra_plan_hidden": (_INT, (_HANDLE, _INT)),

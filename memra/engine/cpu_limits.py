@@ -6,7 +6,7 @@ Called by the plan builder and by whoever asks whether a model would run. Refuse
 from memra_kernels.native import MAX_HEAD_DIM
 
 from memra.errors import UnsupportedModelError
-from memra.layers.operators import CausalConv, Experts, GatedDelta, Operator, RmsNorm
+from memra.layers.operators import CausalConv, Experts, GatedDelta, Operator, RmsNorm, ScaleRows
 from memra.layers.program import Program
 
 LANES = 16
@@ -37,11 +37,13 @@ def refuse_unrunnable_shapes(program: Program) -> None:
             raise UnsupportedModelError(f"The CPU engine runs {reason}.")
 
 
-def _find_obstacle(operator: Operator, program: Program) -> str | None:
+def _find_obstacle(operator: Operator, program: Program) -> str | None:  # noqa: PLR0911  (one case an operator)
     """Say what the kernels run instead, or None where they run the operator."""
     match operator:
         case RmsNorm(x=x, group_width=width) if width != program.buffers[x] and width % LANES:
             return f"norms of groups of multiples of {LANES}, not {width}"
+        case ScaleRows(x=x, num_groups=groups) if groups > 1 and program.buffers[x] // groups % LANES:
+            return f"gates on groups of multiples of {LANES}, not {program.buffers[x] // groups}"
         case GatedDelta(key_dim=dim) if dim % LANES:
             return f"delta rules with keys of multiples of {LANES}, not {dim}"
         case CausalConv(layer=layer) if program.state_layers[layer].shape[0] >= _MAX_TAPS:

@@ -146,7 +146,12 @@ class PlanBuilder:
         x = self._input(gate.x, gate.weight)
         out = self._output(index + 2, product.out)
         self._plan.gated(
-            x, gate=self._weight(gate.weight), up=self._weight(up.weight), out=out, activation=product.activation.value
+            x,
+            gate=self._weight(gate.weight),
+            up=self._weight(up.weight),
+            out=out,
+            activation=product.activation.value,
+            limit=product.limit or 0.0,
         )
         return 3
 
@@ -244,7 +249,7 @@ class PlanBuilder:
             raise TypeError(f"no step for {type(operator).__name__}")
         floats = {x: self._floats[x] for x in inputs_of(operator)}
         out = self._output(index, name, floats=True)
-        self._plan.row(simple_row_op(operator, floats, out, vectors=self._vector))
+        self._plan.row(simple_row_op(operator, floats, out, vectors=self._vector, widths=self._program.buffers))
         self._quantise_output(index, name)
 
     def _add_attention(self, index: int, operator: Attention) -> None:
@@ -334,6 +339,7 @@ class PlanBuilder:
                 normalise=routing.normalise,
                 scales_input=routing.scales_input,
                 scale=routing.scale,
+                limit=operator.limit or 0.0,
                 correction=self._optional_vector(routing.correction),
                 **vectors,
             )

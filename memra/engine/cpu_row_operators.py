@@ -15,24 +15,28 @@ from memra.layers.operators import (
     Add,
     AddVector,
     GatedProduct,
+    Join,
     LayerNorm,
     Operator,
     RmsNorm,
     Rope,
     RopeStyle,
     Scale,
+    ScaleByPosition,
     ScaleRows,
     Slice,
 )
 
-SIMPLE_OPERATORS = (Activate, Add, AddVector, GatedProduct, LayerNorm, RmsNorm, Scale, ScaleRows, Slice)
+SIMPLE_OPERATORS = (
+    *(Activate, Add, AddVector, GatedProduct, Join, LayerNorm, RmsNorm, Scale, ScaleByPosition, ScaleRows, Slice),
+)
 """Operators that `simple_row_op` knows."""
 Vectors = Callable[[str], NDArray[np.float32]]
 """Reads a weight of one dimension by name."""
 
 
 def simple_row_op(  # noqa: C901, PLR0911  (one case an operator)
-    operator: Operator, floats: Mapping[str, int], out: int, *, vectors: Vectors
+    operator: Operator, floats: Mapping[str, int], out: int, *, vectors: Vectors, widths: Mapping[str, int]
 ) -> RowOp:
     """Return the operation that computes `operator`.
 
@@ -41,6 +45,7 @@ def simple_row_op(  # noqa: C901, PLR0911  (one case an operator)
         floats: buffers that hold the operator's inputs as floats, by the program's names.
         out: the buffer to write.
         vectors: reads the operator's weights.
+        widths: of the program's buffers.
 
     Raises:
         UnsupportedModelError: a shape that the kernels do not run.
@@ -56,8 +61,10 @@ def simple_row_op(  # noqa: C901, PLR0911  (one case an operator)
             )
         case LayerNorm(x=x, weight=weight, bias=bias, eps=eps):
             return RowOp(kind="layer_norm", x=floats[x], out=out, weight=vectors(weight), bias=optional(bias), eps=eps)
-        case GatedProduct(gate=gate, up=up, activation=activation):
-            return RowOp(kind="gate", x=floats[gate], y=floats[up], out=out, activation=activation.value)
+        case GatedProduct(gate=gate, up=up, activation=activation, limit=limit):
+            return RowOp(
+                kind="gate", x=floats[gate], y=floats[up], out=out, activation=activation.value, limit=limit or 0.0
+            )
         case Activate(x=x, activation=activation):
             return RowOp(kind="activate", x=floats[x], out=out, activation=activation.value)
         case Add(x=x, y=y, scale=scale):
@@ -66,8 +73,22 @@ def simple_row_op(  # noqa: C901, PLR0911  (one case an operator)
             return RowOp(kind="add_vector", x=floats[x], out=out, weight=vectors(weight))
         case Scale(x=x, factor=factor, weight=weight):
             return RowOp(kind="scale", x=floats[x], out=out, scale=factor, weight=optional(weight))
-        case ScaleRows(x=x, gate=gate):
-            return RowOp(kind="scale_rows", x=floats[x], y=floats[gate], out=out)
+        case ScaleRows(x=x, gate=gate, num_groups=num_groups):
+            return RowOp(kind="scale_rows", x=floats[x], y=floats[gate], out=out, num_heads=num_groups)
+        case ScaleByPosition(x=x, slope=slope, interval=interval, offset=offset):
+            return RowOp(kind="scale_by_position", x=floats[x], out=out, scale=slope, stride=interval, offset=offset)
+        case Join(x=x, y=y, num_groups=num_groups, repeats=repeats):
+            width = widths[y] if repeats else widths[y] // num_groups
+            return RowOp(
+                kind="join",
+                x=floats[x],
+                y=floats[y],
+                out=out,
+                num_heads=num_groups,
+                head_dim=widths[x] // num_groups,
+                stride=width,
+                offset=0 if repeats else width,
+            )
         case Slice(x=x, num_groups=num_groups, stride=stride, offset=offset, width=width):
             return RowOp(
                 kind="slice", x=floats[x], out=out, num_heads=num_groups, stride=stride, offset=offset, head_dim=width
@@ -98,6 +119,6 @@ def angles_row_op(operator: Rope, *, out: int, factors: NDArray[np.float32] | No
     else:
         frequencies = operator.base ** (-2.0 * np.arange(half, dtype=np.float64) / operator.rotary_dims)
         if factors is not None:
-            frequencies = frequencies / factors
+            frequencies = frequencies / factors[:half]
         frequencies = np.asarray(frequencies * operator.position_scale, np.float64)
     return RowOp(kind="angles", out=out, half_dims=half, frequencies=frequencies, scale=operator.magnitude)

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from memra_kernels.elementwise.reference import activate, scale_rows
+from memra_kernels.elementwise.reference import activate, scale_by_position, scale_rows
 from memra_kernels.embed.reference import embed
 from memra_kernels.experts.reference import route
 from memra_kernels.gated_product.reference import gated_product
 from memra_kernels.head.reference import head
+from memra_kernels.join.reference import join_groups
 from memra_kernels.layer_norm.reference import layer_norm
 from memra_kernels.linear.reference import linear
 from memra_kernels.linear.tiles import RowTiles
@@ -31,6 +32,7 @@ from memra.layers.operators import (
     GatedProduct,
     Head,
     HiddenOutput,
+    Join,
     LayerNorm,
     Linear,
     Operator,
@@ -39,6 +41,7 @@ from memra.layers.operators import (
     Rope,
     RopeStyle,
     Scale,
+    ScaleByPosition,
     ScaleRows,
     Slice,
 )
@@ -78,6 +81,7 @@ class RowOperators:
             LayerNorm: self._layer_norm,
             Linear: self._linear,
             Slice: self._slice,
+            Join: self._join,
             Rope: self._rope,
             GatedProduct: self._gated_product,
             Activate: self._activate,
@@ -85,6 +89,7 @@ class RowOperators:
             AddVector: self._add_vector,
             Scale: self._scale,
             ScaleRows: self._scale_rows,
+            ScaleByPosition: self._scale_by_position,
             Experts: self._experts,
             Head: self._head,
             HiddenOutput: self._hidden_output,
@@ -96,13 +101,13 @@ class RowOperators:
         return None if handler is None else partial(handler, operator)
 
     def _build_rope_table(self, operator: Rope, num_positions: int, device: torch.device) -> RopeTable:
-        factors = None if operator.frequency_factors is None else self._weights[operator.frequency_factors]
+        factors = self._weight(operator.frequency_factors)
         table = build_rope_table(
             num_positions,
             operator.rotary_dims,
             operator.base,
             position_scale=operator.position_scale,
-            frequency_factors=factors,
+            frequency_factors=None if factors is None else factors[: operator.rotary_dims // 2],
             frequencies=operator.frequencies,
             magnitude=operator.magnitude,
         )
@@ -144,6 +149,14 @@ class RowOperators:
             width=operator.width,
         )
 
+    def _join(self, operator: Join, step: Step) -> None:
+        step.buffers[operator.out] = join_groups(
+            step.buffers[operator.x],
+            step.buffers[operator.y],
+            num_groups=operator.num_groups,
+            repeats=operator.repeats,
+        )
+
     def _rope(self, operator: Rope, step: Step) -> None:
         key: Angles = angles_of(operator)
         if key not in step.angles:
@@ -161,7 +174,7 @@ class RowOperators:
 
     def _gated_product(self, operator: GatedProduct, step: Step) -> None:
         gate, up = step.buffers[operator.gate], step.buffers[operator.up]
-        step.buffers[operator.out] = gated_product(gate, up, operator.activation)
+        step.buffers[operator.out] = gated_product(gate, up, operator.activation, limit=operator.limit)
 
     def _activate(self, operator: Activate, step: Step) -> None:
         step.buffers[operator.out] = activate(step.buffers[operator.x], operator.activation)
@@ -179,7 +192,18 @@ class RowOperators:
         step.buffers[operator.out] = scaled if weight is None else scaled * weight
 
     def _scale_rows(self, operator: ScaleRows, step: Step) -> None:
-        step.buffers[operator.out] = scale_rows(step.buffers[operator.x], step.buffers[operator.gate])
+        step.buffers[operator.out] = scale_rows(
+            step.buffers[operator.x], step.buffers[operator.gate], num_groups=operator.num_groups
+        )
+
+    def _scale_by_position(self, operator: ScaleByPosition, step: Step) -> None:
+        step.buffers[operator.out] = scale_by_position(
+            step.buffers[operator.x],
+            step.positions,
+            slope=operator.slope,
+            interval=operator.interval,
+            offset=operator.offset,
+        )
 
     def _experts(self, operator: Experts, step: Step) -> None:
         """Mix in the order of each row's choice: a row's sum does not depend on the order of the experts' work."""
@@ -213,7 +237,7 @@ class RowOperators:
             inputs = inputs * weights
         gate = self._expert_linear(inputs, operator.gate, operator.gate_bias, expert)
         up = self._expert_linear(inputs, operator.up, operator.up_bias, expert)
-        hidden = gated_product(gate, up, operator.activation)
+        hidden = gated_product(gate, up, operator.activation, limit=operator.limit)
         out = self._expert_linear(hidden, operator.down, operator.down_bias, expert)
         if operator.expert_scale is not None:
             out = out * self._weights[operator.expert_scale][expert]

@@ -116,6 +116,22 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class Join:
+    """Groups put side by side: group g of `out` is group g of `x`, then group g of `y`.
+
+    Attributes:
+        num_groups: groups of a row.
+        repeats: `y` is one group, which follows every group of `x`.
+    """
+
+    x: str
+    y: str
+    out: str
+    num_groups: int
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Rope:
     """Rotary position embedding, in place, on `num_heads` heads of `head_dim`.
 
@@ -126,7 +142,8 @@ class Rope:
         rotary_dims: elements of each head that are rotated.
         base: theta of the angles.
         position_scale: positions are multiplied by this (linear scaling: 1 / factor).
-        frequency_factors: weight `[rotary_dims / 2]` that divides the frequencies (llama-3 scaling in GGUF), or None.
+        frequency_factors: weight that divides the frequencies (llama-3 scaling in GGUF), `[rotary_dims / 2]` or longer,
+            of which the first are read; or None.
         frequencies: radians per position, `[rotary_dims / 2]`, in place of all of the above; None computes them.
         magnitude: cosines and sines are multiplied by this (yarn's attention factor).
         offset: first rotated element of a head.
@@ -187,12 +204,17 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class GatedProduct:
-    """`out = activation(gate) * up`."""
+    """`out = activation(gate) * up`.
+
+    Attributes:
+        limit: `out = min(activation(gate), limit) * clip(up, -limit, limit)`; None is off. Not of a clamped activation.
+    """
 
     gate: str
     up: str
     out: str
     activation: Activation
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +257,29 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class ScaleRows:
-    """`out[t] = x[t] * sigmoid(gate[t, 0])`; gate has width 1: a shared expert's gate. `out` may be `x`."""
+    """`out[t, g] = x[t, g] * sigmoid(gate[t, g])` for `num_groups` equal groups of x, each with an element of the gate.
+
+    One group is a shared expert's gate, a group a head is gated attention. `out` may be `x`.
+    """
 
     x: str
     gate: str
     out: str
+    num_groups: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleByPosition:
+    """`out = x * (1 + slope * ln(1 + floor((position + offset) / interval)))`: queries that grow with the distance.
+
+    `out` may be `x`. The factor is 1 at positions below `interval - offset`.
+    """
+
+    x: str
+    out: str
+    slope: float
+    interval: int
+    offset: int = 0
 
 
 class RouterFunction(StrEnum):
@@ -298,6 +338,7 @@ class Experts:
         gate_bias, up_bias: weights `[E, F]` or None.
         down_bias: weight `[E, C]` or None.
         expert_scale: weight `[E]` that multiplies an expert's output, or None.
+        limit: that of `GatedProduct`.
     """
 
     x: str
@@ -313,6 +354,7 @@ class Experts:
     up_bias: str | None = None
     down_bias: str | None = None
     expert_scale: str | None = None
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +437,7 @@ RowOperator = (
     | LayerNorm
     | Linear
     | Slice
+    | Join
     | Rope
     | GatedProduct
     | Activate
@@ -402,6 +445,7 @@ RowOperator = (
     | AddVector
     | Scale
     | ScaleRows
+    | ScaleByPosition
     | Experts
 )
 """Operators whose output row depends on the same row of their inputs alone."""

@@ -21,6 +21,7 @@ from memra.layers.operators import (
     GatedProduct,
     Head,
     HiddenOutput,
+    Join,
     LayerNorm,
     Linear,
     Operator,
@@ -113,10 +114,15 @@ class ProgramComposer:
         stride, width = self._buffers[x] // num_groups, self._buffers[out] // num_groups
         self._operators.append(Slice(x, out, num_groups, stride, offset, width))
 
+    def join(self, x: str, y: str, out: str, *, num_groups: int, repeats: bool = False) -> None:
+        """Put the groups of `x` and `y` side by side; `y` may be one group that repeats."""
+        self._operators.append(Join(x, y, out, num_groups, repeats))
+
     def rope(self, rope: Rope) -> None:
-        """Rotate a buffer's heads."""
+        """Rotate a buffer's heads; the file's factors may be those of another layer that rotates more elements."""
         if rope.frequency_factors is not None:
-            self._need(rope.frequency_factors, (rope.rotary_dims // 2,))
+            found = self._tensor_shapes.get(rope.frequency_factors, (0,))
+            self._need(rope.frequency_factors, (max(rope.rotary_dims // 2, found[0]),))
         self._operators.append(rope)
 
     def attention(  # noqa: PLR0913  (the operator has this many settings)
@@ -167,9 +173,17 @@ class ProgramComposer:
         )
         return layer
 
-    def gated_product(self, activation: Activation, *, gate: str = "gate", up: str = "up", out: str = "gate") -> None:
+    def gated_product(
+        self,
+        activation: Activation,
+        *,
+        gate: str = "gate",
+        up: str = "up",
+        out: str = "gate",
+        limit: float | None = None,
+    ) -> None:
         """Join the buffers `gate` and `up`."""
-        self._operators.append(GatedProduct(gate, up, out, activation))
+        self._operators.append(GatedProduct(gate, up, out, activation, limit))
 
     def activate(self, x: str, activation: Activation) -> None:
         """Apply a function in place."""
@@ -191,8 +205,8 @@ class ProgramComposer:
         self._operators.append(Scale(x, x, factor, weight))
 
     def scale_rows(self, x: str, gate: str) -> None:
-        """Multiply each row of `x` by the sigmoid of its `gate`, a buffer of width 1."""
-        self._operators.append(ScaleRows(x, gate, x))
+        """Multiply each row of `x`, in as many groups as `gate` is wide, by the sigmoid of each group's gate."""
+        self._operators.append(ScaleRows(x, gate, x, self._buffers[gate]))
 
     def experts(  # noqa: PLR0913  (the operator has this many settings)
         self,
@@ -206,6 +220,7 @@ class ProgramComposer:
         activation: Activation,
         biased: bool = False,
         expert_scale: str | None = None,
+        limit: float | None = None,
     ) -> None:
         """Mix the experts `<stem>_gate_exps`, `_up_exps` and `_down_exps`, whose inner width is `width`."""
         count, columns = routing.num_experts, self._buffers[x]
@@ -234,6 +249,7 @@ class ProgramComposer:
                 up_bias=f"{up}.bias" if biased else None,
                 down_bias=f"{down}.bias" if biased else None,
                 expert_scale=expert_scale,
+                limit=limit,
             )
         )
 

@@ -47,6 +47,7 @@ RowOp row_op(Plan& plan, const RowSpec& s) {
   op.activation = (Gate)s.activation;
   op.scale = s.scale;
   op.eps = s.eps;
+  op.limit = s.limit;
   if (s.layer >= 0) op.layer = plan.cache_layer(s.layer);
   op.stored_type = s.stored_type;
   op.stored = s.stored;
@@ -124,6 +125,7 @@ ExpertsOp experts_op(Plan& plan, const ExpertsSpec& s) {
   op.normalise = s.normalise != 0;
   op.scales_input = s.scales_input != 0;
   op.weight_scale = s.weight_scale;
+  op.limit = s.limit;
   op.activation = (Gate)s.activation;
   return op;
 }
@@ -234,10 +236,10 @@ MEMRA_API int memra_plan_linear(Plan* plan, const LinearSpec* spec) {
   return guarded(-1, [&] { return plan->add_linear(linear_op(*plan, *spec)), 0; });
 }
 
-MEMRA_API int memra_plan_gated(Plan* plan, int x, int gate, int up, int out, int activation) {
+MEMRA_API int memra_plan_gated(Plan* plan, int x, int gate, int up, int out, int activation, float limit) {
   return guarded(-1, [&] {
     return plan->add_gated(
-               {plan->buffer(x), plan->weight(gate), plan->weight(up), plan->buffer(out), (Gate)activation}),
+               {plan->buffer(x), plan->weight(gate), plan->weight(up), plan->buffer(out), (Gate)activation, limit}),
            0;
   });
 }

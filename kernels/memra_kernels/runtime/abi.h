@@ -12,7 +12,7 @@ namespace memra {
 struct RowSpec {
   int32_t kind, x, y, out, weight_length, group_width, num_heads, head_dim, half_dims, interleaved, activation, layer;
   int32_t stored_type, starts_step, offset, stride, bias_length;
-  float scale, eps;
+  float scale, eps, limit;
   const float *weight, *bias;
   const double* frequencies;
   const uint8_t* stored;
@@ -47,7 +47,7 @@ struct DeltaSpec {
 struct ExpertsSpec {
   int32_t x, logits, out, hidden, parts, gate, up, down;
   int32_t num_experts, used, width, num_groups, num_groups_used, router, normalise, scales_input, activation;
-  float weight_scale;
+  float weight_scale, limit;
   const float *gate_bias, *up_bias, *down_bias, *correction, *expert_scale;
 };
 

@@ -3,6 +3,7 @@
 #include "../attention/cpu/cache.h"
 #include "../elementwise/cpu/element_rows.h"
 #include "../embed/cpu/embed_row.h"
+#include "../join/cpu/join_row.h"
 #include "../layer_norm/cpu/layer_norm_row.h"
 #include "../rmsnorm/cpu/norm_row.h"
 #include "../rope/cpu/rope_row.h"
@@ -29,6 +30,8 @@ static void run_row(const RowOp* ops, int count, const Step& step, int row) {
       case RowKind::AddVector: add_vector_row(*op, row); break;
       case RowKind::Scale: scale_row(*op, row); break;
       case RowKind::ScaleRows: scale_by_gate_row(*op, row); break;
+      case RowKind::Join: join_row(*op, row); break;
+      case RowKind::ScaleByPosition: scale_by_position_row(*op, step, row); break;
     }
   }
 }

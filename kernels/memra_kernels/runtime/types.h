@@ -61,6 +61,7 @@ struct GatedOp {
   const Weight *gate, *up;
   const Buffer* out;
   Gate activation;
+  float limit;
 };
 
 struct HeadOp {
@@ -135,7 +136,9 @@ enum class RowKind : int32_t {
   Activate,
   AddVector,
   Scale,
-  ScaleRows
+  ScaleRows,
+  Join,
+  ScaleByPosition
 };
 
 // One row-local operation; a row step runs a chain of them on one row.
@@ -144,10 +147,12 @@ struct RowOp {
   const Buffer *x, *y, *out;
   const float *weight, *bias;  // either may be null
   int32_t group_width, num_heads, head_dim, half_dims;
-  int32_t offset, stride;  // Slice: columns of a group; Rope: first rotated element; PositionEmbed: added to positions
+  // Slice: columns of a group; Join: columns of y; Rope: first rotated element; PositionEmbed, ScaleByPosition: added to
+  // positions.
+  int32_t offset, stride;
   bool interleaved;
   Gate activation;
-  float scale, eps;
+  float scale, eps, limit;   // Gate: bound of activation(gate) and of up, or 0
   const double* frequencies;  // Angles: radians per position, [half_dims]
   CacheLayer layer;           // Store: x is k, y is v
   int32_t stored_type;        // Embed: GGML type of the table's rows
@@ -191,7 +196,7 @@ struct ExpertsOp {
   int32_t num_experts, used, width, num_groups, num_groups_used;
   RouterFunction router;
   bool normalise, scales_input;
-  float weight_scale;
+  float weight_scale, limit;
   Gate activation;
   ExpertLists* lists;
 };

@@ -18,9 +18,14 @@ static inline F activation_of(Gate activation, F x) {
   }
 }
 
-// activation(gate) * up. The clamped form is gpt-oss's: min(gate, 7) * sigmoid(1.702 * gate) * (clip(up, -7, 7) + 1).
-static inline F gated_of(Gate activation, F gate, F up) {
-  if (activation != Gate::SwigluClamped) return f_mul(activation_of(activation, gate), up);
+// activation(gate) * up; with a limit above 0 min(activation(gate), limit) * clip(up, -limit, limit). The clamped form is
+// gpt-oss's: min(gate, 7) * sigmoid(1.702 * gate) * (clip(up, -7, 7) + 1).
+static inline F gated_of(Gate activation, float limit, F gate, F up) {
+  if (activation != Gate::SwigluClamped) {
+    gate = activation_of(activation, gate);
+    if (limit <= 0.0f) return f_mul(gate, up);
+    return f_mul(f_min(gate, f_set(limit)), f_max(f_min(up, f_set(limit)), f_set(-limit)));
+  }
   gate = f_min(gate, f_set(7.0f));
   up = f_max(f_min(up, f_set(7.0f)), f_set(-7.0f));
   return f_mul(f_mul(f_sigmoid(f_mul(gate, f_set(1.702f))), gate), f_add(up, f_set(1.0f)));

@@ -29,7 +29,7 @@ static void expert_gated_item(const ExpertsOp& op, int item, int many_from, Thre
       if (op.scales_input) g = f_mul(g, scale), u = f_mul(u, scale);
       if (op.gate_bias) g = f_add(g, f_load(op.gate_bias + bias + z * 16));
       if (op.up_bias) u = f_add(u, f_load(op.up_bias + bias + z * 16));
-      halves[z] = gated_of(op.activation, g, u);
+      halves[z] = gated_of(op.activation, op.limit, g, u);
     }
     const Buffer& out = *op.hidden;
     if (out.quants) quantise32(out.quant_row(slot), out.width, unit, halves[0], halves[1]);

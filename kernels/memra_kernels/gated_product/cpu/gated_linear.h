@@ -23,8 +23,8 @@ static void gated_item(const GatedOp& op, const Step& step, int item, bool many,
   for_outputs(*op.gate, item * 2, 2, all, many, scratch,
               [&](int row, int t, F value) { f_store(gate + (size_t)row * 32 + (t & 1) * 16, value); });
   for (int row = 0; row < step.rows; row++, gate += 32, up += 32) {
-    const F low = gated_of(op.activation, f_load(gate), f_load(up));
-    const F high = gated_of(op.activation, f_load(gate + 16), f_load(up + 16));
+    const F low = gated_of(op.activation, op.limit, f_load(gate), f_load(up));
+    const F high = gated_of(op.activation, op.limit, f_load(gate + 16), f_load(up + 16));
     store_gated(*op.out, row, item, low, high);
   }
 }

@@ -1,0 +1,1 @@
+"""Groups of two rows put side by side."""
