@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from memra.layers.operators import Activation, RopeStyle
+from memra.layers.operators import Activation, RopeStyle, ScaleByPosition
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
 from memra.models.metadata import DecoderShape, Metadata
@@ -34,11 +34,20 @@ class HeadNorms(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Temperature:
+    """Queries are multiplied by `1 + slope * ln(1 + floor(position / interval))`."""
+
+    slope: float
+    interval: int
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How a family arranges its layers.
 
     Attributes:
         rotation: the angles of a layer, by its number; None turns nothing.
+        temperature: how queries grow with the position; None leaves them.
         style: which elements of a head are turned together.
         window: tokens that a layer sees, by its number; None sees all.
         before_attention, before_feed_forward: the norm of a branch's input; None takes the residual as it is.
@@ -54,6 +63,7 @@ class Layout:
     """
 
     rotation: Callable[[int], Rotation | None]
+    temperature: Temperature | None = None
     style: RopeStyle = RopeStyle.HALVES
     window: Callable[[int], int | None] = lambda _: None
     before_attention: str | None = "attn_norm"
@@ -82,8 +92,6 @@ def compose_decoder(
     tensor_shapes: TensorShapes,
     shape: DecoderShape,
     layout: Layout,
-    *,
-    context_tokens: int | None = None,
 ) -> Program:
     """Write a decoder down.
 
@@ -92,7 +100,6 @@ def compose_decoder(
         tensor_shapes: of the file, outermost first.
         shape: the sizes that it gives.
         layout: of the family.
-        context_tokens: no sequence is longer than this; None is what the file says.
 
     Raises:
         CorruptFileError: a tensor is missing or of another shape.
@@ -108,6 +115,8 @@ def compose_decoder(
         x = _add_norm(program, layer, layout.before_attention, eps=shape.eps)
         _add_queries(program, layer, x, shape)
         _turn_heads(program, layer, shape, layout, layout.rotation(index))
+        if layout.temperature is not None:
+            program.append(ScaleByPosition("q", "q", layout.temperature.slope, layout.temperature.interval))
         program.attention(
             num_heads=shape.num_heads,
             num_kv_heads=shape.num_kv_heads,
@@ -126,7 +135,7 @@ def compose_decoder(
         program.leave_unused(name, reason)
     program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
     program.head("normed", embedding="token_embd.weight", scale=layout.logit_scale)
-    return program.finish(min(shape.context_tokens, context_tokens or shape.context_tokens))
+    return program.finish(shape.context_tokens)
 
 
 def dense_feed_forward(shape: DecoderShape) -> FeedForward:

@@ -9,7 +9,7 @@ from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
 from memra.models.gemma4 import build_gemma4
 from memra.models.glm4 import build_glm4, build_glm4moe
-from memra.models.granite import build_granite, build_granitemoe
+from memra.models.granite import build_granite
 from memra.models.hunyuan_dense import build_hunyuan_dense
 from memra.models.llama import build_llama
 from memra.models.metadata import Metadata
@@ -33,7 +33,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "glm4": build_glm4,
     "glm4moe": build_glm4moe,
     "granite": build_granite,
-    "granitemoe": build_granitemoe,
+    "granitemoe": build_granite,
     "hunyuan-dense": build_hunyuan_dense,
     "llama": build_llama,
     "mistral3": build_mistral3,

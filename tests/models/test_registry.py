@@ -171,7 +171,7 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones():
         ("qwen2", "rope.scaling.type", "dynamic"),
         ("gemma3", "rope.scaling.type", "longrope"),
         ("gemma3", "attn_logit_softcapping", 50.0),
-        ("llama", "expert_count", 8),
+        ("qwen2", "expert_count", 8),
         ("llama", "attention.causal", False),
         ("llama", "attention.sliding_window_pattern", 4),
         ("qwen2", "attention.sliding_window", 4096),

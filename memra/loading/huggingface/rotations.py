@@ -15,6 +15,8 @@ from memra.loading.checkpoint import StoredTensor
 from memra.loading.huggingface.configuration import Configuration, shown
 
 _DEFAULT_BASE: Final = 10_000.0
+_LOG_SLOPE: Final = 0.1
+"""Growth of yarn's magnitude with the logarithm of the factor: arXiv 2309.00071, section 3.4."""
 _TRUNCATE_KEY: Final = "memra.rope_truncate"
 """Metadata key without a counterpart in GGUF: False where yarn's ramp begins and ends between two pairs."""
 
@@ -89,7 +91,7 @@ def _yarn_metadata(rope: Configuration, config: Configuration, prefix: str) -> d
     if rope.has("attention_factor"):
         metadata["yarn_attn_factor"] = rope.number("attention_factor")
     elif rope.values.get("mscale") and rope.values.get("mscale_all_dim"):
-        growth = 0.1 * math.log(max(factor, 1.0))
+        growth = _LOG_SLOPE * math.log(max(factor, 1.0))
         metadata["yarn_attn_factor"] = (growth * rope.number("mscale") + 1) / (
             growth * rope.number("mscale_all_dim") + 1
         )
