@@ -9,6 +9,7 @@ from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
 from memra.models.gemma4 import build_gemma4
 from memra.models.glm4 import build_glm4, build_glm4moe
+from memra.models.gpt_oss import build_gpt_oss
 from memra.models.granite import build_granite
 from memra.models.hunyuan_dense import build_hunyuan_dense
 from memra.models.llama import build_llama
@@ -35,6 +36,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "granite": build_granite,
     "granitemoe": build_granite,
     "hunyuan-dense": build_hunyuan_dense,
+    "gpt-oss": build_gpt_oss,
     "llama": build_llama,
     "mistral3": build_mistral3,
     "olmo2": build_olmo2,

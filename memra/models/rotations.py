@@ -111,8 +111,12 @@ def yarn_magnitude(factor: float, *, mscale: float = 1.0, mscale_all_dim: float 
     return (growth * mscale + 1) / (growth * mscale_all_dim + 1)
 
 
-def read_yarn(metadata: Metadata) -> Yarn | None:
+def read_yarn(metadata: Metadata, *, truncate: bool = True) -> Yarn | None:
     """Read the parameters of yarn, or None where the file does not scale that way.
+
+    Args:
+        metadata: of the file.
+        truncate: whether the family's ramp begins and ends at whole pairs, where the file does not say.
 
     Raises:
         CorruptFileError: a parameter is missing or mistyped.
@@ -130,12 +134,17 @@ def read_yarn(metadata: Metadata) -> Yarn | None:
         ),
         beta_fast=metadata.positive_number("rope.scaling.yarn_beta_fast", _BETA_FAST),
         beta_slow=metadata.positive_number("rope.scaling.yarn_beta_slow", _BETA_SLOW),
-        truncate=metadata.get_global(TRUNCATE_KEY) is not False,
+        truncate=truncate if metadata.get_global(TRUNCATE_KEY) is None else metadata.get_global(TRUNCATE_KEY) is True,
     )
 
 
 def read_rotation(
-    metadata: Metadata, *, rotary_dims: int, base: float | None = None, frequency_factors: str | None = None
+    metadata: Metadata,
+    *,
+    rotary_dims: int,
+    base: float | None = None,
+    frequency_factors: str | None = None,
+    truncate: bool = True,
 ) -> Rotation:
     """Read a rotation without scaling, with linear scaling, or with yarn.
 
@@ -147,6 +156,7 @@ def read_rotation(
         rotary_dims: elements of a head that are rotated.
         base: theta of the angles; None reads `rope.freq_base`.
         frequency_factors: name of a tensor that divides the frequencies; not together with yarn.
+        truncate: that of `read_yarn`.
 
     Raises:
         CorruptFileError: a key is missing or mistyped.
@@ -154,7 +164,7 @@ def read_rotation(
     """
     base = metadata.positive_number("rope.freq_base", _DEFAULT_BASE) if base is None else base
     magnitude = metadata.optional_number("rope.scaling.attn_factor") or 1.0
-    yarn = read_yarn(metadata)
+    yarn = read_yarn(metadata, truncate=truncate)
     if yarn is None:
         return Rotation(base, read_position_scale(metadata), frequency_factors, magnitude=magnitude)
     if frequency_factors is not None:

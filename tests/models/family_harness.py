@@ -21,6 +21,7 @@ from memra.engine.reference_executor import ReferenceExecutor
 from memra.layers.program import Program
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.gguf_file import open_gguf
+from memra.loading.model_tensor import FLOAT_TYPES
 from memra.loading.safetensors_directory import open_directory
 from memra.models.registry import build_program
 from tests.engine.reference_driver import Run, prefill, run_rows
@@ -41,13 +42,16 @@ class Bounds:
         oracle: largest difference of a logit between the torch executor and transformers, both in float32.
         native: largest difference between the native and the torch executor on float32 weights, relative to the
             largest logit; float16 keys and values stand between the two.
-        quantised: root mean square difference of logits on Q8_0 weights, relative to their standard deviation; int8
-            activations stand between the two.
+        quantised: root mean square difference of a row's logits on Q8_0 weights, relative to the standard deviation of
+            all; int8 activations stand between the two.
+        held_rows: share of the rows that are held to `quantised`, the best ones: where a router's choice is nearly a
+            tie, the two executors may choose different experts.
     """
 
     oracle: float = 1e-3
     native: float = 5e-3
     quantised: float = 0.05
+    held_rows: float = 1.0
 
 
 def perturb(model: Any, *, seed: int = 0, scale: float = 0.1) -> None:
@@ -82,13 +86,20 @@ def program_of(checkpoint: Checkpoint) -> Program:
 
 
 def write_gguf(checkpoint: Checkpoint, path: Path, *, quantised: bool = False) -> Checkpoint:
-    """Write an opened checkpoint as a GGUF file, matrices in Q8_0 if asked for and possible, and open that."""
+    """Write an opened checkpoint as a GGUF file, and open that.
+
+    Quantised tensors stay as they are; other matrices become Q8_0 if asked for and possible, else float32.
+    """
     writer = gguf.GGUFWriter(path, checkpoint.architecture)
     for key, value in checkpoint.metadata.items():
         if key != "general.architecture":
             _add_metadata(writer, key, value)
     matrices = _matrices(program_of(checkpoint)) if quantised else frozenset()
     for name, tensor in checkpoint.tensors.items():
+        if tensor.quant_type not in FLOAT_TYPES:
+            kind = gguf.GGMLQuantizationType[tensor.quant_type]
+            writer.add_tensor(name, tensor.data.reshape(*tensor.shape[:-1], -1), raw_dtype=kind)
+            continue
         values = np.ascontiguousarray(tensor.dequantise())
         if name in matrices and values.shape[-1] % _QUANT_BLOCK == 0:
             kind = gguf.GGMLQuantizationType.Q8_0
@@ -203,6 +214,7 @@ def check_family(model: Any, folder: Path, *, bounds: Bounds | None = None) -> N
         rounded = prefill(executor, sequence(executor, token_ids), NUM_TOKENS)
     with native_executor(quantised) as executor:
         got = check_cuts(executor, token_ids)
-    assert np.sqrt(np.mean((got - rounded) ** 2)) < bounds.quantised * rounded.std()
+    held = np.sort(np.mean((got - rounded) ** 2, axis=1))[: int(bounds.held_rows * NUM_TOKENS)]
+    assert np.sqrt(held.mean()) < bounds.quantised * rounded.std()
     with native_executor(quantised, variant="scalar", num_threads=1) as executor:
         np.testing.assert_array_equal(prefill(executor, sequence(executor, token_ids), 50), got)

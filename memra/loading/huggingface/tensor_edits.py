@@ -113,6 +113,109 @@ class RowOrder:
         self.source.release()
 
 
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """Some columns of each matrix of a tensor as its rows, in some order; a `Conversion`.
+
+    Attributes:
+        source: `[experts, K, N]`, of a type with one number per value.
+        columns: int64 `[rows of the result]`, columns of `source`.
+    """
+
+    source: ModelTensor
+    columns: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`[experts, rows, K]`."""
+        num_experts, width, _ = self.source.shape
+        return num_experts, len(self.columns), width
+
+    @property
+    def quant_type(self) -> str:
+        """That of the source."""
+        return self.source.quant_type
+
+    def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """Rows `begin` to `end`, counted over all experts."""
+        height, values = len(self.columns), _values_of(self.source)
+        pieces = []
+        for expert in range(begin // height, (end - 1) // height + 1):
+            columns = self.columns[max(begin - expert * height, 0) : end - expert * height]
+            pieces.append(values[expert][:, columns].transpose(1, 0, 2).reshape(len(columns), -1))
+        return np.concatenate(pieces)
+
+    def release(self) -> None:
+        """Let the system take back the memory of what was read."""
+        self.source.release()
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOrder:
+    """Some columns of a matrix, in some order; a `Conversion`.
+
+    Attributes:
+        source: `[rows, columns]`, of a type with one number per value.
+        columns: int64 `[columns of the result]`, columns of `source`.
+    """
+
+    source: ModelTensor
+    columns: NDArray[np.int64]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """`[rows, columns]`."""
+        return self.source.shape[0], len(self.columns)
+
+    @property
+    def quant_type(self) -> str:
+        """That of the source."""
+        return self.source.quant_type
+
+    def encode(self, begin: int, end: int) -> NDArray[np.uint8]:
+        """Rows `begin` to `end` of the result."""
+        return _values_of(self.source)[begin:end, self.columns].reshape(end - begin, -1)
+
+    def release(self) -> None:
+        """Let the system take back the memory of what was read."""
+        self.source.release()
+
+
+def take_expert_rows(tensor: ModelTensor, name: str, order: range) -> ModelTensor:
+    """The same rows of every expert's matrix, in an order, as a tensor of its own; nothing is read.
+
+    Args:
+        tensor: `[experts, rows, columns]`.
+        name: of the result.
+        order: which rows.
+    """
+    num_experts, height, width = tensor.shape
+    rows = np.arange(num_experts)[:, None] * height + np.asarray(order, np.int64)
+    return ConvertedTensor(name, RowOrder(tensor, rows.reshape(-1), (num_experts, len(order), width)))
+
+
+def take_expert_columns(tensor: ModelTensor, name: str, order: range) -> ModelTensor:
+    """The same columns of every expert's matrix as rows, in an order: matrices stored inputs first; nothing is read.
+
+    Args:
+        tensor: `[experts, columns, rows]`.
+        name: of the result, `[experts, len(order), columns]`.
+        order: which rows, as they are when transposed.
+    """
+    return ConvertedTensor(name, Transposed(tensor, np.asarray(order, np.int64)))
+
+
+def take_columns(tensor: ModelTensor, name: str, order: range) -> ModelTensor:
+    """Columns of a matrix in an order, as a tensor of its own; nothing is read.
+
+    Args:
+        tensor: `[rows, columns]`, of a type with one number per value.
+        name: of the result.
+        order: which columns.
+    """
+    return ConvertedTensor(name, ColumnOrder(tensor, np.asarray(order, np.int64)))
+
+
 def take_rows(tensor: ModelTensor, name: str, order: NDArray[np.int64] | range) -> ModelTensor:
     """Rows of a matrix, or elements of a vector, in an order, as a tensor of its own; nothing is read.
 
@@ -147,3 +250,11 @@ def _rows_of(tensor: ModelTensor) -> NDArray[np.uint8]:
     if row_bytes is None:
         raise ValueError(f"{tensor.name}: rows of {tensor.shape[-1]} values have no layout as {tensor.quant_type}")
     return tensor.data.reshape(-1, row_bytes)
+
+
+def _values_of(tensor: ModelTensor) -> NDArray[np.uint8]:
+    """The stored bytes value by value, uint8 `[..., bytes per value]`."""
+    value_bytes = bytes_per_row(1, tensor.quant_type)
+    if value_bytes is None:
+        raise ValueError(f"{tensor.name}: single values of {tensor.quant_type} cannot be taken")
+    return tensor.data.reshape(*tensor.shape, value_bytes)
