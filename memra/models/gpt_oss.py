@@ -35,7 +35,7 @@ def build_gpt_oss(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...
         function=RouterFunction.SOFTMAX_OF_CHOSEN,
         scale=metadata.positive_number("expert_weights_scale", 1.0),
     )
-    program = ProgramComposer(metadata.architecture, tensor_shapes, shape.buffers | {"router": routing.num_experts})
+    program = ProgramComposer(metadata.architecture, tensor_shapes, {**shape.buffers, "router": routing.num_experts})
     window = metadata.positive_integer("attention.sliding_window")
     is_local = read_local_layers(metadata, shape.num_layers, period=_WINDOW_PERIOD)
     expert_width = metadata.positive_integer("expert_feed_forward_length", shape.ffn_width)
