@@ -17,6 +17,7 @@ from memra.errors import CorruptFileError, SourceError, UnsupportedModelError
 from memra.loading.checkpoint import Checkpoint, StoredTensor
 from memra.loading.fused_experts import split_fused_experts
 from memra.loading.gguf_header import read_header
+from memra.loading.gguf_heads import with_heads_joined
 from memra.loading.gguf_vocabulary import read_vocabulary
 from memra.loading.identity import file_stamp, identity_of
 from memra.loading.metadata_overrides import MetadataOverride, apply_overrides
@@ -66,7 +67,7 @@ def open_gguf(path: Path, *, overrides: Sequence[MetadataOverride] = ()) -> Chec
         path,
         metadata=metadata,
         read_vocabulary=partial(read_vocabulary, metadata, path=path),
-        tensors=split_fused_experts(tensors),
+        tensors=with_heads_joined(split_fused_experts(tensors)),
         size_bytes=size_bytes,
         identity=identity_of(stamps, tensors),
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from memra.errors import UnsupportedModelError
 from memra.layers.program import Program
+from memra.models.deepseek2 import build_deepseek2
 from memra.models.exaone4 import build_exaone4
 from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
@@ -29,6 +30,7 @@ _Shapes = Mapping[str, tuple[int, ...]]
 FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "exaone4": build_exaone4,
     "gemma2": build_gemma2,
+    "deepseek2": build_deepseek2,
     "gemma3": build_gemma3,
     "gemma4": build_gemma4,
     "glm4": build_glm4,

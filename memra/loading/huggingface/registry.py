@@ -6,6 +6,7 @@ from typing import Final
 from memra.errors import UnsupportedModelError
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.families import (
+    deepseek,
     exaone4,
     gemma2,
     gemma3,
@@ -27,6 +28,7 @@ from memra.loading.huggingface.families import (
 from memra.loading.huggingface.family import ROPE_STYLE_KEY, Family
 
 _MODULES: Final = (
+    deepseek,
     exaone4,
     gemma2,
     gemma3,
