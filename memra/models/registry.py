@@ -24,6 +24,7 @@ from memra.models.qwen3next import build_qwen3next
 from memra.models.qwen35 import build_qwen35, build_qwen35moe
 from memra.models.seed_oss import build_seed_oss
 from memra.models.smollm3 import build_smollm3
+from memra.models.step35 import build_step35
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -52,6 +53,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "qwen35moe": build_qwen35moe,
     "seed_oss": build_seed_oss,
     "smollm3": build_smollm3,
+    "step35": build_step35,
 }
 """Builder of every architecture, by its name in `general.architecture`."""
 

@@ -24,6 +24,7 @@ from memra.loading.huggingface.families import (
     qwen3next,
     seed_oss,
     smollm3,
+    step35,
 )
 from memra.loading.huggingface.family import ROPE_STYLE_KEY, Family
 
@@ -46,6 +47,7 @@ _MODULES: Final = (
     qwen3next,
     seed_oss,
     smollm3,
+    step35,
 )
 FAMILIES: Final[Mapping[str, Family]] = {
     name: family for module in _MODULES for name, family in module.FAMILIES.items()
