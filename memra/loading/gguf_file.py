@@ -67,7 +67,7 @@ def open_gguf(path: Path, *, overrides: Sequence[MetadataOverride] = ()) -> Chec
         path,
         metadata=metadata,
         read_vocabulary=partial(read_vocabulary, metadata, path=path),
-        tensors=with_heads_joined(split_fused_experts(tensors)),
+        tensors=split_fused_experts(with_heads_joined(tensors)),
         size_bytes=size_bytes,
         identity=identity_of(stamps, tensors),
     )

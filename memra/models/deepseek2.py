@@ -18,13 +18,8 @@ from memra.models.composer import ProgramComposer
 from memra.models.metadata import Metadata
 from memra.models.rotations import Rotation, read_rotation, read_yarn, yarn_magnitude
 
-_ROUTERS: Mapping[object, RouterFunction] = {
-    None: RouterFunction.SOFTMAX,
-    0: RouterFunction.SOFTMAX,
-    1: RouterFunction.SOFTMAX,
-    2: RouterFunction.SIGMOID,
-}
-"""`expert_gating_func` of llama.cpp; files of V2 do not say it."""
+_ROUTERS: Mapping[object, RouterFunction] = {1: RouterFunction.SOFTMAX, 2: RouterFunction.SIGMOID}
+"""`expert_gating_func` of llama.cpp. Files of V2 do not say it, nor do some whose choice is corrected: those are sigmoids."""
 _LOG_SLOPE = 0.1
 """Files hold `yarn_log_multiplier` times this, in this family alone: llama.cpp's converter."""
 
@@ -96,7 +91,8 @@ def build_deepseek2(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, .
         raise metadata.unsupported("attention.temperature_scale", "queries that grow with their position")
     shape = _read_shape(metadata, tensor_shapes)
     num_dense = _read_num_dense(metadata, shape.num_layers)
-    mixture = _read_mixture(metadata) if num_dense < shape.num_layers else None
+    has_correction = f"blk.{num_dense}.exp_probs_b.bias" in tensor_shapes
+    mixture = _read_mixture(metadata, has_correction=has_correction) if num_dense < shape.num_layers else None
     program = ProgramComposer(metadata.architecture, tensor_shapes, shape.buffers)
     rotation = _read_rotation(metadata, shape)
     scale = _read_scale(metadata, shape)
@@ -236,8 +232,8 @@ def _read_num_dense(metadata: Metadata, num_layers: int) -> int:
     return metadata.positive_integer("leading_dense_block_count") if count else 0
 
 
-def _read_mixture(metadata: Metadata) -> _Mixture:
-    gating = metadata.get("expert_gating_func")
+def _read_mixture(metadata: Metadata, *, has_correction: bool) -> _Mixture:
+    gating = metadata.get("expert_gating_func") or (2 if has_correction else 1)
     if gating not in _ROUTERS:
         raise metadata.unsupported("expert_gating_func", "this kind of router")
     width = metadata.positive_integer("expert_feed_forward_length")

@@ -14,6 +14,7 @@ from memra.models.gpt_oss import build_gpt_oss
 from memra.models.granite import build_granite
 from memra.models.hunyuan_dense import build_hunyuan_dense
 from memra.models.llama import build_llama
+from memra.models.llama4 import build_llama4
 from memra.models.metadata import Metadata
 from memra.models.mistral3 import build_mistral3
 from memra.models.olmo2 import build_olmo2
@@ -44,6 +45,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "mistral3": build_mistral3,
     "olmo2": build_olmo2,
     "phi3": build_phi3,
+    "llama4": build_llama4,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,
     "qwen3": build_qwen3,

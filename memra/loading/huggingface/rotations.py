@@ -17,6 +17,8 @@ from memra.loading.huggingface.configuration import Configuration, shown
 _DEFAULT_BASE: Final = 10_000.0
 _LOG_SLOPE: Final = 0.1
 """Growth of yarn's magnitude with the logarithm of the factor: arXiv 2309.00071, section 3.4."""
+_NARROWEST_SPAN: Final = 1e-9
+"""Llama 4 blends nothing: both its factors are 1."""
 _TRUNCATE_KEY: Final = "memra.rope_truncate"
 """Metadata key without a counterpart in GGUF: False where yarn's ramp begins and ends between two pairs."""
 
@@ -125,7 +127,7 @@ def rope_factors(scaling: Llama3Scaling) -> StoredTensor:
     exponents = np.arange(0, scaling.rotary_dims, 2, dtype=np.float64) / scaling.rotary_dims
     wavelengths = 2 * math.pi * scaling.base**exponents
     ratio = scaling.original_context_tokens / wavelengths
-    span = scaling.high_freq_factor - scaling.low_freq_factor
+    span = max(scaling.high_freq_factor - scaling.low_freq_factor, _NARROWEST_SPAN)
     blend = np.clip((ratio - scaling.low_freq_factor) / span, 0.0, 1.0)
     factors = (1 / ((1 - blend) / scaling.factor + blend)).astype(np.float32)
     return StoredTensor("rope_freqs.weight", factors.shape, "F32", factors.view(np.uint8))

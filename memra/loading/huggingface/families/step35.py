@@ -84,8 +84,8 @@ def _rope_bases(config: Configuration, is_local: list[bool]) -> dict[bool, float
         base = config.number("rope_theta", _ROPE_BASE)
         return {False: base, True: base}
     bases = {False: _ROPE_BASE, True: _ROPE_BASE}
-    for flag, base in zip(is_local, _per_layer(config, "rope_theta", len(is_local)), strict=True):
-        bases[flag] = _bound(config, "rope_theta", base)
+    for flag, theta in zip(is_local, _per_layer(config, "rope_theta", len(is_local)), strict=True):
+        bases[flag] = _bound(config, "rope_theta", theta)
     return bases
 
 
