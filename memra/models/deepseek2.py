@@ -19,7 +19,10 @@ from memra.models.metadata import Metadata
 from memra.models.rotations import Rotation, read_rotation, read_yarn, yarn_magnitude
 
 _ROUTERS: Mapping[object, RouterFunction] = {1: RouterFunction.SOFTMAX, 2: RouterFunction.SIGMOID}
-"""`expert_gating_func` of llama.cpp. Files of V2 do not say it, nor do some whose choice is corrected: those are sigmoids."""
+"""`expert_gating_func` of llama.cpp.
+
+Files of V2 do not say it, nor do some whose choice is corrected: those are sigmoids.
+"""
 _LOG_SLOPE = 0.1
 """Files hold `yarn_log_multiplier` times this, in this family alone: llama.cpp's converter."""
 
