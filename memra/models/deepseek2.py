@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from memra.errors import CorruptFileError
-from memra.layers.operators import Activation, RopeStyle, RouterFunction, Routing
+from memra.layers.operators import RopeStyle, RouterFunction, Routing
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
+from memra.models.feed_forward import SHARED, add_gated, add_routed
 from memra.models.metadata import Metadata
 from memra.models.rotations import Rotation, read_rotation, read_yarn, yarn_magnitude
 
@@ -109,9 +110,13 @@ def build_deepseek2(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, .
         program.add("x", "branch")
         program.norm("x", "normed", f"{layer}.ffn_norm.weight", eps=shape.eps)
         if index < num_dense or mixture is None:
-            _add_gated(program, f"{layer}.ffn", "", out="branch", width=dense_width)
+            add_gated(program, layer, out="branch", width=dense_width)
         else:
-            _add_mixture(program, layer, mixture, width=shape.width)
+            add_routed(program, layer, mixture.routing, width=mixture.width)
+            if mixture.shared_width:
+                program.buffer("shared", shape.width)
+                add_gated(program, layer, SHARED, out="shared", width=mixture.shared_width)
+                program.add("branch", "shared")
         program.add("x", "branch")
     program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
     program.head("normed", embedding="token_embd.weight")
@@ -163,36 +168,6 @@ def _add_attention(program: ProgramComposer, layer: str, shape: _Shape, *, rotat
         scale=scale,
     )
     program.linear("attended", "branch", f"{layer}.attn_output")
-
-
-def _add_mixture(program: ProgramComposer, layer: str, mixture: _Mixture, *, width: int) -> None:
-    """Add up the chosen experts' outputs and the shared ones' in `branch`."""
-    correction = f"{layer}.exp_probs_b.bias"
-    routing = replace(mixture.routing, correction=correction if program.has_tensor(correction) else None)
-    program.buffer("router", routing.num_experts)
-    program.linear("normed", "router", f"{layer}.ffn_gate_inp")
-    program.experts(
-        "normed",
-        "router",
-        "branch",
-        routing=routing,
-        stem=f"{layer}.ffn",
-        width=mixture.width,
-        activation=Activation.SILU,
-    )
-    if mixture.shared_width:
-        program.buffer("shared", width)
-        _add_gated(program, f"{layer}.ffn", "_shexp", out="shared", width=mixture.shared_width)
-        program.add("branch", "shared")
-
-
-def _add_gated(program: ProgramComposer, stem: str, kind: str, *, out: str, width: int) -> None:
-    """Run a gated feed-forward part from `normed` into `out`."""
-    gate, up = (program.buffer(f"{name}{kind}", width) for name in ("gate", "up"))
-    program.linear("normed", gate, f"{stem}_gate{kind}")
-    program.linear("normed", up, f"{stem}_up{kind}")
-    program.gated_product(Activation.SILU, gate=gate, up=up, out=gate)
-    program.linear(gate, out, f"{stem}_down{kind}")
 
 
 def _read_shape(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]) -> _Shape:

@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from memra.layers.operators import Activation, Rope, RopeStyle, RouterFunction, Routing, ScaleByPosition
+from memra.layers.operators import Rope, RopeStyle, RouterFunction, Routing, ScaleByPosition
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
+from memra.models.feed_forward import SHARED, add_gated, add_routed
 from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape, read_local_layers
 from memra.models.rotations import read_rotation
 
@@ -66,9 +67,12 @@ def build_llama4(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]
         program.add("x", "branch")
         program.norm("x", "normed", f"{layer}.ffn_norm.weight", eps=shape.eps)
         if program.has_tensor(f"{layer}.ffn_gate_inp.weight"):
-            _add_mixture(program, layer, routing, width=expert_width, out_width=shape.width)
+            add_routed(program, layer, routing, width=expert_width)
+            program.buffer("shared", shape.width)
+            add_gated(program, layer, SHARED, width=expert_width, out="shared")
+            program.add("branch", "shared")
         else:
-            _add_gated(program, layer, "", width=shape.ffn_width, out="branch")
+            add_gated(program, layer, width=shape.ffn_width, out="branch")
         program.add("x", "branch")
     program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
     program.head("normed", embedding="token_embd.weight")
@@ -96,33 +100,6 @@ def _add_attention(
         chunk=positions.chunk if is_chunked else None,
     )
     program.linear("attended", "branch", f"{layer}.attn_output", bias=None)
-
-
-def _add_mixture(program: ProgramComposer, layer: str, routing: Routing, *, width: int, out_width: int) -> None:
-    """Add up the chosen experts' outputs and the shared one's in `branch`."""
-    program.buffer("router", routing.num_experts)
-    program.buffer("shared", out_width)
-    program.linear("normed", "router", f"{layer}.ffn_gate_inp")
-    program.experts(
-        "normed",
-        "router",
-        "branch",
-        routing=routing,
-        stem=f"{layer}.ffn",
-        width=width,
-        activation=Activation.SILU,
-    )
-    _add_gated(program, layer, "_shexp", width=width, out="shared")
-    program.add("branch", "shared")
-
-
-def _add_gated(program: ProgramComposer, layer: str, kind: str, *, width: int, out: str) -> None:
-    """Run a gated feed-forward part from `normed` into `out`."""
-    gate, up = (program.buffer(f"{name}{kind}", width) for name in ("gate", "up"))
-    program.linear("normed", gate, f"{layer}.ffn_gate{kind}")
-    program.linear("normed", up, f"{layer}.ffn_up{kind}")
-    program.gated_product(Activation.SILU, gate=gate, up=up, out=gate)
-    program.linear(gate, out, f"{layer}.ffn_down{kind}")
 
 
 def _read_positions(metadata: Metadata, shape: DecoderShape, *, has_factors: bool) -> _Positions:

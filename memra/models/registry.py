@@ -16,6 +16,7 @@ from memra.models.hunyuan_dense import build_hunyuan_dense
 from memra.models.llama import build_llama
 from memra.models.llama4 import build_llama4
 from memra.models.metadata import Metadata
+from memra.models.minimax_m2 import build_minimax_m2
 from memra.models.mistral3 import build_mistral3
 from memra.models.olmo2 import build_olmo2
 from memra.models.phi3 import build_phi3
@@ -46,6 +47,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "olmo2": build_olmo2,
     "phi3": build_phi3,
     "llama4": build_llama4,
+    "minimax-m2": build_minimax_m2,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,
     "qwen3": build_qwen3,

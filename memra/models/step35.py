@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from memra.errors import CorruptFileError
-from memra.layers.operators import Activation, Rope, RopeStyle, RouterFunction, Routing
+from memra.layers.operators import Rope, RopeStyle, RouterFunction, Routing
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
+from memra.models.feed_forward import SHARED, add_gated, add_routed
 from memra.models.metadata import Metadata, read_local_layers
 from memra.models.rotations import read_rotation
 
@@ -77,12 +78,12 @@ def build_step35(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]
         program.add("x", "branch")
         program.norm("x", "normed", f"{layer}.ffn_norm.weight", eps=eps)
         if program.has_tensor(f"{layer}.ffn_gate_inp.weight"):
-            _add_experts(program, layer, experts, limit=expert_limits[index])
+            add_routed(program, layer, experts.routing, width=experts.width, limit=expert_limits[index])
             program.buffer("shared", width)
-            _add_gated(program, layer, "_shexp", width=experts.shared_width, out="shared", limit=other_limits[index])
+            add_gated(program, layer, SHARED, width=experts.shared_width, out="shared", limit=other_limits[index])
             program.add("branch", "shared")
         else:
-            _add_gated(program, layer, "", width=dense_width, out="branch", limit=other_limits[index])
+            add_gated(program, layer, width=dense_width, out="branch", limit=other_limits[index])
         program.add("x", "branch")
     program.norm("x", "normed", "output_norm.weight", eps=eps)
     program.head("normed", embedding="token_embd.weight")
@@ -116,33 +117,6 @@ def _add_attention(program: ProgramComposer, layer: str, attention: _Attention, 
         program.linear("normed", gates, f"{layer}.attn_gate")
         program.scale_rows(attended, gates)
     program.linear(attended, "branch", f"{layer}.attn_output")
-
-
-def _add_experts(program: ProgramComposer, layer: str, experts: _Experts, *, limit: float | None) -> None:
-    program.buffer("router", experts.routing.num_experts)
-    correction = f"{layer}.exp_probs_b.bias"
-    program.linear("normed", "router", f"{layer}.ffn_gate_inp")
-    program.experts(
-        "normed",
-        "router",
-        "branch",
-        routing=replace(experts.routing, correction=correction if program.has_tensor(correction) else None),
-        stem=f"{layer}.ffn",
-        width=experts.width,
-        activation=Activation.SILU,
-        limit=limit,
-    )
-
-
-def _add_gated(  # noqa: PLR0913  (one part of a layer, in all its sizes)
-    program: ProgramComposer, layer: str, kind: str, *, width: int, out: str, limit: float | None
-) -> None:
-    """Run a gated feed-forward part from `normed` into `out`."""
-    gate, up = (program.buffer(f"{name}{kind}", width) for name in ("gate", "up"))
-    program.linear("normed", gate, f"{layer}.ffn_gate{kind}")
-    program.linear("normed", up, f"{layer}.ffn_up{kind}")
-    program.gated_product(Activation.SILU, gate=gate, up=up, out=gate, limit=limit)
-    program.linear(gate, out, f"{layer}.ffn_down{kind}")
 
 
 def _read_attention(metadata: Metadata, num_layers: int, *, has_factors: bool) -> list[_Attention]:
