@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf
+import gguf.quants
 import numpy as np
 import pytest
 import torch
@@ -16,7 +18,9 @@ from tests.engine.reference_driver import prefill
 from tests.models.family_harness import (
     NUM_TOKENS,
     Bounds,
+    check_cuts,
     check_family,
+    native_executor,
     perturb,
     random_tokens,
     save_directory,
@@ -93,8 +97,8 @@ def test_deepseek_is_what_transformers_computes(name: str, tmp_path: Path):
     check_family(MODELS[name](), tmp_path, bounds=Bounds(held_rows=0.8))
 
 
-def _cut_heads(checkpoint: Checkpoint) -> Checkpoint:
-    """The same model as converters write it today: keys and values cut, the keys' matrices turned."""
+def _cut_heads(checkpoint: Checkpoint, kind: str) -> Checkpoint:
+    """The same model as converters write it today: keys and values cut, the keys' matrices turned, both of a type."""
     heads, plain, value, rank = (
         SIZES[key] for key in ("num_attention_heads", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank")
     )
@@ -103,8 +107,8 @@ def _cut_heads(checkpoint: Checkpoint) -> Checkpoint:
         whole = tensors.pop(f"blk.{index}.attn_kv_b.weight").dequantise().reshape(heads, plain + value, rank)
         for part, values in (("k", whole[:, :plain].transpose(0, 2, 1)), ("v", whole[:, plain:])):
             name = f"blk.{index}.attn_{part}_b.weight"
-            stored = np.ascontiguousarray(values)
-            tensors[name] = StoredTensor(name, stored.shape, "F32", stored.reshape(-1).view(np.uint8))
+            stored = gguf.quants.quantize(np.ascontiguousarray(values), gguf.GGMLQuantizationType[kind])
+            tensors[name] = StoredTensor(name, values.shape, kind, stored.reshape(-1).view(np.uint8))
     metadata = dict(checkpoint.metadata)
     for part in ("key", "value"):
         metadata[f"deepseek2.attention.{part}_length_mla"] = metadata[f"deepseek2.attention.{part}_length"]
@@ -120,9 +124,25 @@ def test_keys_and_values_that_are_kept_by_head_are_the_same_model(tmp_path: Path
     token_ids = random_tokens(SIZES["vocab_size"])
     with torch_executor(directory) as executor:
         wanted = prefill(executor, sequence(executor, token_ids), NUM_TOKENS)
-    with torch_executor(write_gguf(_cut_heads(directory), tmp_path / "cut.gguf")) as executor:
+    with torch_executor(write_gguf(_cut_heads(directory, "F32"), tmp_path / "cut.gguf")) as executor:
         got = prefill(executor, sequence(executor, token_ids), NUM_TOKENS)
     assert np.abs(got - wanted).max() < Bounds().oracle
+
+
+def test_quantised_heads_are_turned_without_loss(tmp_path: Path):
+    directory = save_directory(MODELS["v3"](), tmp_path / "directory")
+    cut = _cut_heads(directory, "Q8_0")
+    opened = write_gguf(cut, tmp_path / "cut.gguf")
+    name = "blk.0.attn_k_b.weight"
+    values = cut.tensors[name].dequantise().transpose(0, 2, 1).reshape(-1, SIZES["kv_lora_rank"])
+    np.testing.assert_array_equal(opened.tensors[name].dequantise(), values)
+    np.testing.assert_array_equal(opened.tensors[name].rows(40, 70), values[40:70])  # over the end of the first head
+    token_ids = random_tokens(SIZES["vocab_size"])
+    with torch_executor(opened) as executor:
+        wanted = prefill(executor, sequence(executor, token_ids), NUM_TOKENS)
+    with native_executor(opened) as executor:
+        got = check_cuts(executor, token_ids)
+    assert np.median(np.abs(got - wanted).max(axis=1)) < Bounds().quantised * np.abs(wanted).max()
 
 
 def test_layers_that_draft_are_left_out(tmp_path: Path):
