@@ -13,6 +13,7 @@ import transformers
 
 from memra.errors import UnsupportedModelError
 from memra.loading.checkpoint import Checkpoint, StoredTensor
+from memra.loading.safetensors_directory import open_directory
 from memra.models.registry import build_program
 from tests.engine.reference_driver import prefill
 from tests.models.family_harness import (
@@ -76,11 +77,19 @@ def make_v3(**changes: Any) -> Any:
     return _stirred(transformers.DeepseekV3ForCausalLM(config))
 
 
+def make_glm(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    sizes = SIZES | {"mlp_layer_types": ["dense", "sparse", "sparse"], "rms_norm_eps": 1e-6} | changes
+    del sizes["first_k_dense_replace"]
+    return _stirred(transformers.Glm4MoeLiteForCausalLM(transformers.Glm4MoeLiteConfig(**sizes)))
+
+
 def _stirred(model: Any) -> Any:
     perturb(model)
     with torch.no_grad():
-        for layer in model.model.layers[1:]:
-            layer.mlp.gate.weight.normal_()
+        for layer in model.model.layers:
+            if hasattr(layer.mlp, "gate"):
+                layer.mlp.gate.weight.normal_()
     return model
 
 
@@ -88,6 +97,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "v2, groups": lambda: make_v2(topk_method="group_limited_greedy", rope_parameters=YARN, **GROUPS),
     "v2-lite": lambda: make_v2(q_lora_rank=None),
     "v3": lambda: make_v3(rope_parameters=YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}),
+    "glm 4.7 flash": make_glm,
     "v3, plain sums": lambda: make_v3(norm_topk_prob=False, n_group=1, topk_group=1),
 }
 
@@ -165,6 +175,12 @@ def test_what_is_not_carried_out_is_refused_by_name(key: str, value: object, tmp
     shapes = {name: tuple(tensor.shape) for name, tensor in checkpoint.tensors.items()}
     with pytest.raises(UnsupportedModelError, match=rf"deepseek2\.{key} is {value!r}"):
         build_program("deepseek2", dict(checkpoint.metadata) | {f"deepseek2.{key}": value}, shapes)
+
+
+def test_a_dense_layer_behind_experts_is_refused(tmp_path: Path):
+    make_glm(mlp_layer_types=["sparse", "dense", "sparse"]).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match="dense layers behind"):
+        open_directory(tmp_path)
 
 
 def test_an_unknown_tensor_is_refused(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Directories of DeepSeek V2 and V3, and of the models that share their code."""
+"""Directories of DeepSeek V2 and V3, of GLM 4.7 Flash, and of the models that share their code."""
 
 from typing import Final
 
@@ -34,6 +34,8 @@ _NAMES: Final = {
 }
 _DRAFTING: Final = "model.layers.61."
 """The layer behind V3's last, which drafts further tokens; transformers leaves it out by the same name."""
+_GLM_DRAFTING: Final = "model.layers.47."
+"""The same of GLM 4.7 Flash."""
 
 
 def _read_metadata(config: Configuration, prefix: str, *, scoring: str) -> dict[str, object]:
@@ -79,12 +81,28 @@ def _mixture_metadata(config: Configuration, *, scoring: str) -> dict[str, objec
         "expert_gating_func": _GATING[scoring],
         "expert_weights_norm": config.values.get("norm_topk_prob") is True,
         "expert_weights_scale": config.number("routed_scaling_factor", 1.0),
-        "leading_dense_block_count": config.values.get("first_k_dense_replace") or 0,
+        "leading_dense_block_count": _num_dense(config),
     }
     if config.values.get("topk_method") != "greedy" and config.has("n_group"):
         metadata["expert_group_count"] = config.integer("n_group")
         metadata["expert_group_used_count"] = config.integer("topk_group")
     return metadata
+
+
+def _num_dense(config: Configuration) -> int:
+    """How many layers come before those with experts: by a number, or by a list in newer configurations.
+
+    Raises:
+        UnsupportedModelError: a dense layer behind one with experts.
+    """
+    kinds = config.values.get("mlp_layer_types")
+    if config.has("first_k_dense_replace") or not isinstance(kinds, list):
+        count = config.values.get("first_k_dense_replace") or 0
+        return config.integer("first_k_dense_replace") if count else 0
+    count = kinds.count("dense")
+    if "dense" in kinds[count:]:
+        raise UnsupportedModelError(f"{config.path}: dense layers behind those with experts are not supported")
+    return count
 
 
 def _read_v2(config: Configuration, prefix: str) -> dict[str, object]:
@@ -98,4 +116,5 @@ def _read_v3(config: Configuration, prefix: str) -> dict[str, object]:
 FAMILIES: Final = {
     "DeepseekV2ForCausalLM": Family("deepseek2", layer_names=_NAMES, read_metadata=_read_v2),
     "DeepseekV3ForCausalLM": Family("deepseek2", layer_names=_NAMES, read_metadata=_read_v3, ignored=(_DRAFTING,)),
+    "Glm4MoeLiteForCausalLM": Family("deepseek2", layer_names=_NAMES, read_metadata=_read_v3, ignored=(_GLM_DRAFTING,)),
 }
