@@ -33,7 +33,7 @@ def build_gpt_oss(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...
         num_experts=metadata.positive_integer("expert_count"),
         num_used=metadata.positive_integer("expert_used_count"),
         function=RouterFunction.SOFTMAX_OF_CHOSEN,
-        scale=metadata.positive_number("expert_weights_scale", 1.0),
+        scale=metadata.optional_number("expert_weights_scale") or 1.0,
     )
     program = ProgramComposer(metadata.architecture, tensor_shapes, {**shape.buffers, "router": routing.num_experts})
     window = metadata.positive_integer("attention.sliding_window")

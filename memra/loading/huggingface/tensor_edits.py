@@ -181,17 +181,17 @@ class ColumnOrder:
         self.source.release()
 
 
-def take_expert_rows(tensor: ModelTensor, name: str, order: range) -> ModelTensor:
-    """The same rows of every expert's matrix, in an order, as a tensor of its own; nothing is read.
+def take_expert_rows(tensor: ModelTensor, name: str, rows: range) -> ModelTensor:
+    """The same rows of every expert of a stack, as a stack of its own; nothing is read.
 
     Args:
         tensor: `[experts, rows, columns]`.
         name: of the result.
-        order: which rows.
+        rows: which rows of an expert.
     """
-    num_experts, height, width = tensor.shape
-    rows = np.arange(num_experts)[:, None] * height + np.asarray(order, np.int64)
-    return ConvertedTensor(name, RowOrder(tensor, rows.reshape(-1), (num_experts, len(order), width)))
+    num_experts, height, columns = tensor.shape
+    order = np.arange(num_experts)[:, None] * height + np.asarray(rows)
+    return ConvertedTensor(name, RowOrder(tensor, order.reshape(-1), (num_experts, len(rows), columns)))
 
 
 def take_expert_columns(tensor: ModelTensor, name: str, order: range) -> ModelTensor:
