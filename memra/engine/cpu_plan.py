@@ -424,10 +424,11 @@ class PlanBuilder:
     def _tensor(self, name: str) -> WeightTensor:
         return find_tensor(self._program, self._tensors, name)
 
-    def _vector(self, name: str) -> NDArray[np.float32]:
+    def _vector(self, name: str, row: int | None = None) -> NDArray[np.float32]:
         tensor = self._tensor(name)
         with naming(tensor):
-            values = np.ascontiguousarray(tensor.dequantise(), np.float32).reshape(-1)
+            values = tensor.dequantise()
+            values = np.ascontiguousarray(values if row is None else values[row], np.float32).reshape(-1)
             if not np.isfinite(values).all():
                 raise ValueError("a NaN or infinite value")
         return values

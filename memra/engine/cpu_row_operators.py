@@ -3,7 +3,8 @@
 Trade: one function from an operator to a `RowOp`. Refuses to know fusion, which buffers there are, and what follows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 from memra_kernels.native import RowOp
@@ -31,8 +32,14 @@ SIMPLE_OPERATORS = (
     *(Activate, Add, AddVector, GatedProduct, Join, LayerNorm, RmsNorm, Scale, ScaleByPosition, ScaleRows, Slice),
 )
 """Operators that `simple_row_op` knows."""
-Vectors = Callable[[str], NDArray[np.float32]]
-"""Reads a weight of one dimension by name."""
+
+
+class Vectors(Protocol):
+    """Reads a weight of one dimension, or one row of a matrix, by name."""
+
+    def __call__(self, name: str, row: int | None = None, /) -> NDArray[np.float32]:
+        """The values, float32 `[length]`."""
+        ...
 
 
 def simple_row_op(  # noqa: C901, PLR0911  (one case an operator)
@@ -69,8 +76,8 @@ def simple_row_op(  # noqa: C901, PLR0911  (one case an operator)
             return RowOp(kind="activate", x=floats[x], out=out, activation=activation.value)
         case Add(x=x, y=y, scale=scale):
             return RowOp(kind="add", x=floats[x], y=floats[y], out=out, scale=scale)
-        case AddVector(x=x, weight=weight):
-            return RowOp(kind="add_vector", x=floats[x], out=out, weight=vectors(weight))
+        case AddVector(x=x, weight=weight, row=row):
+            return RowOp(kind="add_vector", x=floats[x], out=out, weight=vectors(weight, row))
         case Scale(x=x, factor=factor, weight=weight):
             return RowOp(kind="scale", x=floats[x], out=out, scale=factor, weight=optional(weight))
         case ScaleRows(x=x, gate=gate, num_groups=num_groups):

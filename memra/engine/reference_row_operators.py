@@ -184,7 +184,10 @@ class RowOperators:
         step.buffers[operator.out] = step.buffers[operator.x] + (y if operator.scale == 1.0 else y * operator.scale)
 
     def _add_vector(self, operator: AddVector, step: Step) -> None:
-        step.buffers[operator.out] = step.buffers[operator.x] + self._weights[operator.weight]
+        weight = self._weights[operator.weight]
+        step.buffers[operator.out] = step.buffers[operator.x] + (
+            weight if operator.row is None else weight[operator.row]
+        )
 
     def _scale(self, operator: Scale, step: Step) -> None:
         scaled = step.buffers[operator.x] * operator.factor

@@ -238,11 +238,16 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class AddVector:
-    """`out = x + weight`, the same for every row; weight `[width]`. `out` may be `x`."""
+    """`out = x + weight`, the same for every row; weight `[width]`. `out` may be `x`.
+
+    Attributes:
+        row: the weight is `[R, width]`, and this row of it is added (token types of encoders); None for a vector.
+    """
 
     x: str
     out: str
     weight: str
+    row: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Pooling(StrEnum):
     LAST = "last"
     """The last row."""
     RANK = "rank"
-    """The first row's output is a score; the program ends in a classifier."""
+    """The program ends in a classifier: its output at an encoder's first row, or a decoder's last, is the score."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from memra.loading.checkpoint import Checkpoint, StoredTensor
 from memra.loading.generation_config import sampling_metadata
 from memra.loading.gguf_file import open_gguf
 from memra.loading.huggingface.configuration import Configuration
+from memra.loading.huggingface.pooling import pooling_metadata
 from memra.loading.huggingface.registry import family_of, gguf_metadata, text_configuration
 from memra.loading.huggingface.tensors import gguf_tensors
 from memra.loading.identity import identity_of
@@ -39,9 +40,12 @@ def open_directory(path: Path) -> Checkpoint:
     family = family_of(config)
     scheme = read_scheme(config)
     text = text_configuration(config, family)
-    metadata = gguf_metadata(text, family) | sampling_metadata(path)
+    pooling = pooling_metadata(path, family.gguf_name)
+    metadata = pooling | gguf_metadata(text, family) | sampling_metadata(path)
     parts, files = _map_weights(path)
-    stored = assemble_weights(parts, scheme, path=path)
+    # What no program reads need not be of a type that weights have: encoders keep their positions' numbers.
+    wanted = {name: tensor for name, tensor in parts.items() if not name.startswith(family.ignored)}
+    stored = assemble_weights(wanted, scheme, path=path)
     tied = config.values.get("tie_word_embeddings", text.values.get("tie_word_embeddings", family.ties_embeddings))
     tensors = gguf_tensors(stored, family, text, tied_embeddings=tied is True, path=path)
     return Checkpoint(

@@ -61,6 +61,11 @@ class ProgramComposer:
         """Whether the file holds this tensor."""
         return name in self._tensor_shapes
 
+    def rows_of(self, weight: str) -> int:
+        """Rows of a matrix of the file; 0 where the file lacks it."""
+        shape = self._tensor_shapes.get(weight)
+        return shape[0] if shape else 0
+
     def buffer(self, name: str, width: int) -> str:
         """Add a buffer, or find it again with the same width; returns its name."""
         if self._buffers.setdefault(name, width) != width:
@@ -73,12 +78,12 @@ class ProgramComposer:
 
     def embed(self, weight: str, out: str, *, scale: float = 1.0) -> None:
         """Start from the tokens' rows of `weight`; its number of rows is the vocabulary's size."""
-        self._need(weight, (self._rows_of(weight), self._buffers[out]))
+        self._need(weight, (self.rows_of(weight), self._buffers[out]))
         self._operators.append(Embed(weight, out, scale))
 
     def position_embed(self, weight: str, out: str, *, offset: int = 0) -> None:
         """Read the row of each token's position."""
-        self._need(weight, (self._rows_of(weight), self._buffers[out]))
+        self._need(weight, (self.rows_of(weight), self._buffers[out]))
         self._operators.append(PositionEmbed(weight, out, offset))
 
     def norm(  # noqa: PLR0913  (the operator has this many settings)
@@ -193,10 +198,11 @@ class ProgramComposer:
         """Add buffer `y`, times `scale`, to `x`."""
         self._operators.append(Add(x, y, x, scale))
 
-    def add_vector(self, x: str, weight: str) -> None:
-        """Add the same vector to every row of `x`."""
-        self._need(weight, (self._buffers[x],))
-        self._operators.append(AddVector(x, x, weight))
+    def add_vector(self, x: str, weight: str, *, row: int | None = None) -> None:
+        """Add the same vector to every row of `x`: a weight, or one row of a matrix that has any number of them."""
+        width = self._buffers[x]
+        self._need(weight, (width,) if row is None else (max(self.rows_of(weight), row + 1), width))
+        self._operators.append(AddVector(x, x, weight, row))
 
     def scale(self, x: str, *, factor: float = 1.0, weight: str | None = None) -> None:
         """Multiply `x` by a constant, or by a weight of one element."""
@@ -356,10 +362,6 @@ class ProgramComposer:
             pooling=pooling,
             unused=self._unused,
         )
-
-    def _rows_of(self, weight: str) -> int:
-        shape = self._tensor_shapes.get(weight)
-        return shape[0] if shape else 0
 
     def _optional(self, name: str, shape: tuple[int, ...]) -> str | None:
         return self.need(name, shape) if self.has_tensor(name) else None

@@ -179,12 +179,15 @@ class DecoderShape:
         }
 
 
-def read_decoder_shape(metadata: Metadata, *, ffn_width: int | None = None) -> DecoderShape:
+def read_decoder_shape(
+    metadata: Metadata, *, ffn_width: int | None = None, eps_key: str = "attention.layer_norm_rms_epsilon"
+) -> DecoderShape:
     """Read and cross-check the sizes of a decoder.
 
     Args:
         metadata: of the file.
         ffn_width: for a file that gives none, as those of mixtures of experts.
+        eps_key: where the norms' epsilon stands; `attention.layer_norm_epsilon` for norms that centre.
 
     Raises:
         CorruptFileError: a key is missing, mistyped, or contradicts another one.
@@ -214,7 +217,7 @@ def read_decoder_shape(metadata: Metadata, *, ffn_width: int | None = None) -> D
         num_kv_heads=num_kv_heads,
         head_dim=head_dim,
         ffn_width=metadata.positive_integer("feed_forward_length", ffn_width),
-        eps=metadata.positive_number("attention.layer_norm_rms_epsilon"),
+        eps=metadata.positive_number(eps_key),
         context_tokens=metadata.positive_integer("context_length"),
         rotary_dims=rotary_dims,
     )

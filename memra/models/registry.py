@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from memra.errors import UnsupportedModelError
 from memra.layers.program import Program
+from memra.models.bert import build_bert
 from memra.models.deepseek2 import build_deepseek2
 from memra.models.exaone4 import build_exaone4
 from memra.models.gemma2 import build_gemma2
@@ -18,6 +19,8 @@ from memra.models.llama4 import build_llama4
 from memra.models.metadata import Metadata
 from memra.models.minimax_m2 import build_minimax_m2
 from memra.models.mistral3 import build_mistral3
+from memra.models.modern_bert import build_modern_bert
+from memra.models.nomic_bert import build_nomic_bert
 from memra.models.olmo2 import build_olmo2
 from memra.models.phi3 import build_phi3
 from memra.models.qwen2 import build_qwen2, build_qwen2moe
@@ -34,6 +37,7 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "exaone4": build_exaone4,
     "gemma2": build_gemma2,
     "deepseek2": build_deepseek2,
+    "bert": build_bert,
     "gemma3": build_gemma3,
     "gemma4": build_gemma4,
     "glm4": build_glm4,
@@ -48,6 +52,8 @@ FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
     "phi3": build_phi3,
     "llama4": build_llama4,
     "minimax-m2": build_minimax_m2,
+    "modern-bert": build_modern_bert,
+    "nomic-bert": build_nomic_bert,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,
     "qwen3": build_qwen3,

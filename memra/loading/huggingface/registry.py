@@ -6,6 +6,7 @@ from typing import Final
 from memra.errors import UnsupportedModelError
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.families import (
+    bert,
     deepseek,
     exaone4,
     gemma2,
@@ -19,6 +20,8 @@ from memra.loading.huggingface.families import (
     llama4,
     minimax_m2,
     mistral,
+    modern_bert,
+    nomic_bert,
     olmo2,
     phi3,
     qwen2,
@@ -31,6 +34,7 @@ from memra.loading.huggingface.families import (
 from memra.loading.huggingface.family import ROPE_STYLE_KEY, Family
 
 _MODULES: Final = (
+    bert,
     deepseek,
     exaone4,
     gemma2,
@@ -44,6 +48,8 @@ _MODULES: Final = (
     llama4,
     minimax_m2,
     mistral,
+    modern_bert,
+    nomic_bert,
     olmo2,
     phi3,
     qwen2,
