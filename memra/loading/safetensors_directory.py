@@ -4,6 +4,7 @@ Called by whoever loads a model. Knows which files make up a directory; `hugging
 `tokenizer_files` know what is in them. Refuses to know what a tensor is for.
 """
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +42,8 @@ def open_directory(path: Path) -> Checkpoint:
     scheme = read_scheme(config)
     text = text_configuration(config, family)
     pooling = pooling_metadata(path, family.gguf_name)
+    if pooling:
+        family = replace(family, has_head=False)
     metadata = pooling | gguf_metadata(text, family) | sampling_metadata(path)
     parts, files = _map_weights(path)
     # What no program reads need not be of a type that weights have: encoders keep their positions' numbers.

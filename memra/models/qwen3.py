@@ -1,4 +1,4 @@
-"""The qwen3 and qwen3moe families: Qwen 3, dense and with experts.
+"""The qwen3 and qwen3moe families: Qwen 3, dense and with experts, Qwen3-Embedding and Qwen3-Reranker.
 
 Llama's block with a norm on every q and k head, heads of a size of their own and rotation by halves (arXiv 2505.09388).
 Tensor names and metadata keys are GGUF's. Refuses to know where the file came from and what computes the program.
@@ -14,6 +14,7 @@ from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
 from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape
 from memra.models.mixtures import MIXTURE_KEY, add_dense, add_mixture, read_softmax_mixture
+from memra.models.pooling import POOLING_KEY, end_decoder, read_pooling
 from memra.models.rotations import read_rotation
 
 
@@ -24,7 +25,7 @@ def build_qwen3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]]
         CorruptFileError: a key or tensor is missing or contradicts another one.
         UnsupportedModelError: the file needs something that the family does not run.
     """
-    metadata.refuse_unsupported("rope.scaling.attn_factor")
+    metadata.refuse_unsupported("rope.scaling.attn_factor", POOLING_KEY)
     shape = read_decoder_shape(metadata)
     program = ProgramComposer(metadata.architecture, tensor_shapes, shape.buffers)
     return _compose(program, metadata, shape, add_feed_forward=partial(add_dense, program))
@@ -78,5 +79,6 @@ def _compose(
         add_feed_forward(layer)
         program.add("x", "branch")
     program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
-    program.head("normed", embedding="token_embd.weight")
-    return program.finish(shape.context_tokens)
+    pooling = read_pooling(metadata)
+    end_decoder(program, "normed", pooling, embedding="token_embd.weight")
+    return program.finish(shape.context_tokens, pooling=pooling)

@@ -21,6 +21,7 @@ from memra.loading.safetensors_file import with_values_changed
 
 _LAYER: Final = re.compile(r"(?P<layer>\d+)\.(?P<part>.+?)(?P<kind>\.weight|\.bias)?")
 _EXPERT: Final = re.compile(r"\.(\d+)\.")
+_MODEL_PREFIX: Final = "model."
 _RECOMPUTED_SUFFIX: Final = ".rotary_emb.inv_freq"
 """Old files carry the rope frequencies, which follow from the configuration."""
 _PLAIN_NORM_SUFFIX: Final = ".ssm_norm.weight"
@@ -39,6 +40,7 @@ def gguf_tensors(
         CorruptFileError: there is neither a head nor a word that the embeddings serve as one, or an expert is missing.
         UnsupportedModelError: a tensor has a name that the family does not know.
     """
+    tensors = _with_model_prefix(tensors, family)
     head = next((name for name, gguf_name in family.global_names.items() if gguf_name == "output.weight"), None)
     if family.has_head and not tied_embeddings and head not in tensors:
         raise CorruptFileError(
@@ -62,6 +64,14 @@ def gguf_tensors(
     for gguf_name, parts in experts.items():
         renamed[gguf_name] = ConvertedTensor(gguf_name, Stack.of(gguf_name, parts, path))
     return renamed if family.adjust is None else family.adjust(renamed, config)
+
+
+def _with_model_prefix(tensors: Mapping[str, ModelTensor], family: Family) -> Mapping[str, ModelTensor]:
+    """Complete the names of files that were saved from the model without its head, as embedding models are."""
+    prefix, is_nested, _ = family.layers.partition(_MODEL_PREFIX)
+    if prefix or not is_nested or any(name.startswith(_MODEL_PREFIX) for name in tensors):
+        return tensors
+    return {name if name in family.global_names else _MODEL_PREFIX + name: tensor for name, tensor in tensors.items()}
 
 
 def _with_offset(tensor: ModelTensor, family: Family, gguf_name: str) -> ModelTensor:

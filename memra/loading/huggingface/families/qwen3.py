@@ -17,8 +17,11 @@ def _adjust_mixture(tensors: Tensors, config: Configuration) -> Tensors:
     return add_rope_factors(split_stacked_experts(tensors), config)
 
 
+_QWEN3: Final = Family("qwen3", adjust=add_rope_factors)
+
 FAMILIES: Final = {
-    "Qwen3ForCausalLM": Family("qwen3", adjust=add_rope_factors),
+    "Qwen3ForCausalLM": _QWEN3,
+    "Qwen3Model": _QWEN3,
     "Qwen3MoeForCausalLM": Family(
         "qwen3moe",
         layer_names={**ATTENTION_NAMES, **PLAIN_NORMS, **EXPERT_NAMES},
