@@ -2,13 +2,13 @@
 
 import pytest
 
-from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
+from memra.engine.executor_choice import ExecutorChoice, ExecutorKind, KvType
 from memra.served_models import open_models
 from memra.settings import EngineSettings, ModelSettings, Settings
 from tests.loading.model_directory import write_directory
 from tests.loading.sentencepiece_bytes import model
 
-CHOICE = ExecutorChoice(ExecutorKind.TORCH, num_threads=1, kv_element_bytes=4)
+CHOICE = ExecutorChoice(ExecutorKind.TORCH, num_threads=1, kv_type=KvType.F32)
 
 
 @pytest.mark.parametrize(("quant", "shown"), [("none", "F32"), ("q8_0", "Q8_0")])
