@@ -61,7 +61,8 @@ class Program:
         buffers: width of every activation buffer; float32 `[T, width]`.
         weights: expected shape of every weight, `(rows, columns)`, `(length,)` or `(experts, rows, columns)`,
             outermost first.
-        kv_layers: one entry per attention layer that keeps keys and values of its own.
+        kv_layers: one entry per attention layer that keeps keys and values of its own; an encoder's layers write over
+            each other's.
         operators: in order of execution; the last one is the `Head`, or the `HiddenOutput` of an embedding model.
         state_layers: one entry per recurrent operator.
         pooling: of an embedding model; None for a language model.

@@ -148,12 +148,17 @@ class ProgramComposer:
     ) -> int:
         """Attend from buffer `q` over the layer's `k` and `v` into `attended`; returns the layer's index.
 
-        Each call is one more layer, but with `shared_layer` it reads that layer's keys and values and adds none. Where
-        layers differ in their heads, `suffix` ends the names of the buffers of this one's kind.
+        Each call is one more layer, but with `shared_layer` it reads that layer's keys and values and adds none. What is
+        not causal lies whole in one step, so nobody reads keys and values after their operator: such calls of one
+        shape write to one layer, each over the one before. Where layers differ in their heads, `suffix` ends the names
+        of the buffers of this one's kind.
         """
+        kept = KvLayer(num_kv_heads, head_dim, window if causal else None, v_head_dim)
         layer = len(self._kv_layers) if shared_layer is None else shared_layer
-        if shared_layer is None:
-            self._kv_layers.append(KvLayer(num_kv_heads, head_dim, window, v_head_dim))
+        if not causal and kept in self._kv_layers:
+            layer = self._kv_layers.index(kept)
+        elif shared_layer is None:
+            self._kv_layers.append(kept)
         if sinks is not None:
             self._need(sinks, (num_heads,))
         k, v = (f"k{suffix}", f"v{suffix}") if shared_layer is None else (None, None)

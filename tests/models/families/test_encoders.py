@@ -131,6 +131,13 @@ def test_every_third_layer_of_modern_bert_sees_everything_where_the_file_gives_n
     assert windows == [None, 16, 16, None]
 
 
+@pytest.mark.parametrize("name", ["bert", "modern-bert"])
+def test_all_layers_of_an_encoder_keep_keys_and_values_in_one_place(name: str, request: pytest.FixtureRequest):
+    program = program_of(request.getfixturevalue(name.replace("-", "_")))
+    assert len(program.kv_layers) == 1
+    assert {operator.layer for operator in program if isinstance(operator, Attention)} == {0}
+
+
 def test_a_classifier_of_the_mean_row_is_refused_by_name(tmp_path: Path):
     model = _modern("ModernBertForSequenceClassification", num_labels=1, classifier_pooling="mean")
     with pytest.raises(UnsupportedModelError, match=r"classifier\.pooling_type"):
