@@ -18,7 +18,7 @@ from memra.loading.known_models import DEFAULT_MODEL_NAME, DEFAULT_MODEL_SOURCE
 from memra.loading.model_path import open_checkpoint
 from memra.loading.requantisation import WeightQuant, requantised
 from memra.loading.sources import ModelEntry, parse_model_argument, parse_models, resolve_source
-from memra.models.registry import build_program
+from memra.models.registry import build_program, refuse_embedding_model
 from memra.settings import ModelSettings, Settings
 from memra.types import ModelName
 
@@ -89,6 +89,7 @@ def _open_model(entry: ModelEntry, settings: Settings, choice: ExecutorChoice) -
     checkpoint = open_checkpoint(path, overrides=entry.overrides)
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
     program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
+    refuse_embedding_model(program)
     plan = plan_model(program, choice, kv_memory_mb=settings.engine.kv_memory_mb)
     checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
     chat_format = ChatFormat.build(checkpoint.vocabulary, context_tokens=plan.context_tokens)

@@ -24,7 +24,7 @@ from memra.layers.operators import Embed
 from memra.layers.program import Program
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.model_path import open_checkpoint
-from memra.models.registry import build_program
+from memra.models.registry import build_program, refuse_embedding_model
 from memra.types import ModelName, TokenId
 
 _NAME = ModelName("bench")
@@ -71,6 +71,7 @@ class MemraWorker:
         checkpoint = open_checkpoint(Path(path))
         shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
         program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
+        refuse_embedding_model(program)
         require_plain_steps(program)
         self._executor = kind.build(program, checkpoint.tensors, ExecutorSize(num_threads, num_pages))
         load_s = time.perf_counter() - started_at

@@ -52,6 +52,19 @@ class TemplateFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolingFacts:
+    """What an embedding model or a reranker makes of a text.
+
+    Attributes:
+        pooling: how rows become one vector; `rank` gives scores.
+        width: elements of the vector, or number of scores.
+    """
+
+    pooling: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """What the model takes on the chosen executor, bytes; activations and the interpreter come on top.
 
@@ -86,6 +99,7 @@ class Inspection:
         path: where its file or directory is on this machine.
         name: as the file calls itself.
         context_tokens: longest sequence that the model was trained for.
+        pooling: of an embedding model or a reranker; None for a language model.
         obstacle: the first error that a start would end with.
     """
 
@@ -99,6 +113,7 @@ class Inspection:
     context_tokens: int | None
     vocabulary: VocabularyFacts | None
     template: TemplateFacts | None
+    pooling: PoolingFacts | None
     memory: MemoryNeed | None
     verdict: Verdict
     obstacle: str | None

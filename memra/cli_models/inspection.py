@@ -15,6 +15,7 @@ from memra.chat.chat_format import ChatFormat
 from memra.cli_models.facts import (
     Inspection,
     MemoryNeed,
+    PoolingFacts,
     QuantShare,
     TemplateFacts,
     Verdict,
@@ -30,7 +31,7 @@ from memra.loading.model_path import open_checkpoint
 from memra.loading.model_tensor import ModelTensor, check_dequantisable
 from memra.loading.sources import parse_model, resolve_source
 from memra.messages.vocabulary import TokenizerKind, Vocabulary
-from memra.models.registry import build_program
+from memra.models.registry import build_program, refuse_embedding_model
 from memra.settings import Settings
 
 _THINKING: Final = frozenset({"enable_thinking", "thinking", "reasoning_effort", "thinking_budget"})
@@ -80,6 +81,8 @@ class _Inspector:
     def inspect(self, context_tokens: int | None) -> Inspection:
         checkpoint = self.checkpoint
         program = self.attempt(self.build_program)
+        if program is not None:
+            self.attempt(lambda: refuse_embedding_model(program))
         vocabulary = self.attempt(lambda: checkpoint.vocabulary)
         template = None if vocabulary is None else self.attempt(lambda: _template_facts(vocabulary))
         if program is not None:
@@ -97,6 +100,7 @@ class _Inspector:
             context_tokens=own_context,
             vocabulary=None if vocabulary is None else _vocabulary_facts(vocabulary),
             template=template,
+            pooling=None if program is None else _pooling_facts(program),
             memory=None if program is None else self.memory(program, context_tokens),
             verdict=self.verdict(),
             obstacle=None if self.first_error is None else self.first_error.message,
@@ -176,6 +180,10 @@ def _quant_shares(tensors: Mapping[str, ModelTensor]) -> tuple[QuantShare, ...]:
 def _vocabulary_facts(vocabulary: Vocabulary) -> VocabularyFacts:
     pre = vocabulary.pre if vocabulary.kind is TokenizerKind.BYTE_BPE else None
     return VocabularyFacts(vocabulary.kind, pre, len(vocabulary.tokens))
+
+
+def _pooling_facts(program: Program) -> PoolingFacts | None:
+    return None if program.pooling is None else PoolingFacts(program.pooling.value, program.output_width)
 
 
 def _template_facts(vocabulary: Vocabulary) -> TemplateFacts:

@@ -12,6 +12,7 @@ _MB: Final = 1e6
 _MIB: Final = 1 << 20
 _KIB: Final = 1 << 10
 _UNITS: Final = ((1e9, "billion"), (1e6, "million"))
+_RANK: Final = "rank"
 _KINDS: Final = {
     TokenizerKind.BYTE_BPE: "byte-level BPE",
     TokenizerKind.SENTENCEPIECE_BPE: "SentencePiece BPE",
@@ -40,7 +41,7 @@ def render(found: Inspection) -> str:
         ("file size", f"{found.size_bytes / _MB:,.1f} MB"),
         ("context", "not said" if found.context_tokens is None else f"{found.context_tokens:,} tokens"),
         ("vocabulary", _vocabulary(found.vocabulary)),
-        ("template", _template(found.template)),
+        _purpose(found),
         *_memory(found.memory),
     ]
     text = "".join(_line(label, finding) for label, finding in lines)
@@ -71,6 +72,15 @@ def _vocabulary(facts: VocabularyFacts | None) -> str:
         return "cannot be read"
     rule = f" ({facts.pre})" if facts.pre else ""
     return f"{facts.num_tokens:,} tokens, {_KINDS[facts.kind]}{rule}"
+
+
+def _purpose(found: Inspection) -> tuple[str, str]:
+    """How a language model is spoken to, or what another one makes of a text."""
+    if found.pooling is None:
+        return "template", _template(found.template)
+    if found.pooling.pooling == _RANK:
+        return "scores", f"{found.pooling.width} for each text"
+    return "embeddings", f"{found.pooling.width:,} numbers, {found.pooling.pooling} pooling"
 
 
 def _template(facts: TemplateFacts | None) -> str:

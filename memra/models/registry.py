@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from memra.errors import UnsupportedModelError
-from memra.layers.program import Program
+from memra.layers.program import Pooling, Program
 from memra.models.bert import build_bert
 from memra.models.deepseek2 import build_deepseek2
 from memra.models.exaone4 import build_exaone4
@@ -86,3 +86,21 @@ def build_program(architecture: str, metadata: Mapping[str, object], tensor_shap
             f"memra does not run the architecture {architecture!r}; it knows {', '.join(sorted(FAMILIES))}."
         )
     return build(Metadata(architecture, metadata), tensor_shapes)
+
+
+def refuse_embedding_model(program: Program) -> None:
+    """Refuse a program that gives no logits where tokens are to be generated.
+
+    Raises:
+        UnsupportedModelError: says what the model is made for.
+    """
+    if program.pooling is Pooling.RANK:
+        raise UnsupportedModelError(
+            f"This {program.architecture} model ranks documents; memra serves chat and text completion only, so far: "
+            "name a language model."
+        )
+    if program.pooling is not None:
+        raise UnsupportedModelError(
+            f"This {program.architecture} model makes embeddings ({program.pooling} pooling, {program.output_width} "
+            "numbers a text); memra serves chat and text completion only, so far: name a language model."
+        )

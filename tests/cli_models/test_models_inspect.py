@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from memra.cli import main
@@ -18,7 +19,7 @@ from memra.served_models import open_models
 from memra.settings import EngineSettings, ModelSettings, Settings
 from tests.loading.gguf_bytes import GgufBytes, boolean, default_keys, default_tensors, of_model, string, u32
 from tests.loading.model_directory import write_directory
-from tests.models.tiny_models import make_gemma3, make_llama
+from tests.models.tiny_models import ArrayTensor, make_gemma3, make_llama, make_modern_bert
 
 REPOSITORY = Path(__file__).parents[2]
 TORCH = Settings(engine=EngineSettings(executor="torch", device="cpu"))
@@ -172,6 +173,30 @@ def test_what_memra_does_not_run_ends_in_the_error_of_a_start(write, capsys, key
     assert found["num_parameters"] > 0
     assert main(["models", "inspect", str(path)]) == 3
     assert capsys.readouterr().out.splitlines()[-1] == f"supported     no: {found['obstacle']}"
+
+
+def test_an_embedding_models_pooling_and_width_are_told(write, capsys):
+    path = write(of_model(make_modern_bert(pooling_type=2)))
+    code, found = _run(capsys, str(path))
+    assert code == 3
+    assert found["pooling"] == {"pooling": "cls", "width": 32}
+    assert found["obstacle"] == _start_error(path)
+    main(["models", "inspect", str(path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert "embeddings    32 numbers, cls pooling" in lines
+    assert not any(line.startswith("template") for line in lines)
+
+
+def test_a_rerankers_scores_are_told(write, capsys):
+    model = make_modern_bert(**{"pooling_type": 4, "classifier.pooling_type": 2})
+    values = np.ones((1, 32), np.float32)
+    model.tensors["cls.output.weight"] = ArrayTensor("cls.output.weight", values)
+    path = write(of_model(model))
+    _, found = _run(capsys, str(path))
+    assert found["pooling"] == {"pooling": "rank", "width": 1}
+    assert "ranks documents" in found["obstacle"]
+    main(["models", "inspect", str(path)])
+    assert "scores        1 for each text" in capsys.readouterr().out
 
 
 def test_a_type_that_cannot_be_read_is_named(write, capsys):

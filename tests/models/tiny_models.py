@@ -81,6 +81,18 @@ def make_gemma3(**extra: object) -> TinyModel:
     return model
 
 
+def make_modern_bert(**extra: object) -> TinyModel:
+    """An embedding model: three layers, of which the first sees everything and the others a window."""
+    own = {"attention.layer_norm_epsilon": 1e-5, "attention.causal": False, "attention.sliding_window": 8}
+    model = _make("modern-bert", width=32, layers=3, heads=2, kv_heads=2, head_dim=16, ffn=48, extra=own | extra)
+    rng = np.random.default_rng(11)
+    _put(model, "token_embd_norm.weight", _norm_weight(rng, 32))
+    for layer in range(3):
+        del model.tensors[f"blk.{layer}.ffn_gate.weight"]
+        _put(model, f"blk.{layer}.ffn_up.weight", rng.normal(size=(96, 32)) / np.sqrt(32))
+    return model
+
+
 FAMILIES = {"llama": make_llama, "qwen2": make_qwen2, "gemma3": make_gemma3}
 
 
