@@ -148,8 +148,8 @@ class ProgramComposer:
     ) -> int:
         """Attend from buffer `q` over the layer's `k` and `v` into `attended`; returns the layer's index.
 
-        Each call is one more layer, but with `shared_layer` it reads that layer's keys and values and adds none. What is
-        not causal lies whole in one step, so nobody reads keys and values after their operator: such calls of one
+        Each call is one more layer, but with `shared_layer` it reads that layer's keys and values and adds none. What
+        is not causal lies whole in one step, so nobody reads keys and values after their operator: such calls of one
         shape write to one layer, each over the one before. Where layers differ in their heads, `suffix` ends the names
         of the buffers of this one's kind.
         """

@@ -1,5 +1,6 @@
 """Encoders of BERT's line and the classifiers made of them, against transformers."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from memra.errors import CorruptFileError, UnsupportedModelError
 from memra.layers.operators import Attention
 from memra.layers.program import Pooling
 from memra.loading.checkpoint import Checkpoint
+from memra.loading.safetensors_directory import open_directory
 from memra.models.registry import build_program
 from tests.models.encoder_harness import check_encoder
 from tests.models.family_harness import perturb, program_of, save_directory
@@ -142,3 +144,72 @@ def test_a_classifier_of_the_mean_row_is_refused_by_name(tmp_path: Path):
     model = _modern("ModernBertForSequenceClassification", num_labels=1, classifier_pooling="mean")
     with pytest.raises(UnsupportedModelError, match=r"classifier\.pooling_type"):
         program_of(save_directory(model, tmp_path))
+
+
+OLDER_NOMIC: dict[str, Any] = {
+    "architectures": ["NomicBertModel"],
+    "model_type": "nomic_bert",
+    "activation_function": "swiglu",
+    "causal": False,
+    "layer_norm_epsilon": 1e-12,
+    "max_trained_positions": 64,
+    "mlp_fc1_bias": False,
+    "moe_every_n_layers": 0,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_inner": 96,
+    "n_layer": 2,
+    "n_positions": 130,
+    "prenorm": False,
+    "qkv_proj_bias": False,
+    "rotary_emb_base": 1000,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "rotary_emb_scale_base": None,
+    "type_vocab_size": 2,
+    "use_rms_norm": False,
+    "vocab_size": 128,
+}
+"""The settings of nomic-embed-text-v1.5 as its authors name them, made small."""
+
+
+def test_the_authors_settings_of_nomic_bert_are_those_of_transformers(tmp_path: Path):
+    newer = save_directory(_nomic(), tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(OLDER_NOMIC), encoding="utf-8")
+    older = open_directory(tmp_path)
+    # They were trained on fewer positions than they count.
+    assert older.metadata == {**newer.metadata, "nomic-bert.context_length": 64}
+    assert newer.metadata["nomic-bert.context_length"] == 130
+    assert program_of(older).weights == program_of(newer).weights
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("prenorm", True), ("rotary_emb_interleaved", True), ("activation_function", "gelu"), ("moe_every_n_layers", 2)],
+)
+def test_other_settings_of_nomic_bert_are_refused_by_name(tmp_path: Path, key: str, value: object):
+    _nomic().save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(OLDER_NOMIC | {key: value}), encoding="utf-8")
+    with pytest.raises(UnsupportedModelError, match=key):
+        open_directory(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("position_embedding_type", "relative_key"), ("is_decoder", True), ("hidden_act", "relu")],
+)
+def test_other_settings_of_bert_are_refused_by_name(tmp_path: Path, key: str, value: object):
+    _bert().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps(config | {key: value}), encoding="utf-8")
+    with pytest.raises(UnsupportedModelError, match=f"{key}|{value}"):
+        open_directory(tmp_path)
+
+
+def test_a_scaled_rotation_of_modern_bert_is_refused_by_name(tmp_path: Path):
+    _modern().save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    config["rope_parameters"]["sliding_attention"]["rope_type"] = "yarn"
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(UnsupportedModelError, match="'yarn'"):
+        open_directory(tmp_path)

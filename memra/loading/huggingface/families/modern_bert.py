@@ -16,7 +16,7 @@ _PATTERN_LAYERS: Final = 3
 _ROPE_BASE: Final = 160_000.0
 _LOCAL_ROPE_BASE: Final = 10_000.0
 """ModernBertConfig's defaults in transformers, all of them."""
-_CLASSIFIER_POOLINGS: Final[Mapping[object, int]] = {"mean": 1, "cls": 2}
+_CLASSIFIER_POOLINGS: Final[Mapping[str, int]] = {"mean": 1, "cls": 2}
 """To GGUF's numbers."""
 
 _GLOBAL_NAMES: Final[Mapping[str, str]] = {
@@ -59,7 +59,7 @@ def _read_metadata(config: Configuration, prefix: str, *, classifies: bool = Fal
 def _classifier_metadata(config: Configuration, prefix: str) -> dict[str, object]:
     pooling = config.values.get("classifier_pooling", "cls")
     activation = config.values.get("classifier_activation", "gelu")
-    if pooling not in _CLASSIFIER_POOLINGS or activation != "gelu":
+    if not isinstance(pooling, str) or pooling not in _CLASSIFIER_POOLINGS or activation != "gelu":
         raise UnsupportedModelError(
             f"{config.path}: a classifier with 'classifier_pooling' {shown(pooling)} and 'classifier_activation' "
             f"{shown(activation)} is not supported for {prefix}"
