@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import transformers
 from memra.engine.executor import Executor
 from memra.engine.pooled_embeddings import PooledEmbeddings
 from memra.errors import ConfigurationError, ContextLengthError, InvalidRequestError, UnsupportedModelError
+from memra.layers.program import Pooling
 from memra.loading.checkpoint import Checkpoint
+from tests.engine.recurrent_model import make_recurrent_model
 from tests.engine.reference_driver import Run, prefill, run_rows
 from tests.models.family_harness import (
     native_executor,
@@ -209,3 +212,9 @@ def test_a_language_model_makes_no_embeddings(qwen3: Any, tmp_path: Path):
     checkpoint = save_directory(qwen3, tmp_path / "qwen3")
     with torch_executor(checkpoint) as executor, pytest.raises(UnsupportedModelError, match="qwen3 language model"):
         PooledEmbeddings(executor, program_of(checkpoint))
+
+
+def test_a_model_with_recurrent_layers_makes_no_embeddings(bert: Checkpoint):
+    program, _ = make_recurrent_model()
+    with torch_executor(bert) as executor, pytest.raises(UnsupportedModelError, match="recurrent layers"):
+        PooledEmbeddings(executor, replace(program, pooling=Pooling.MEAN))
