@@ -13,7 +13,7 @@ from memra.loading.checkpoint import Checkpoint, StoredTensor
 from memra.loading.generation_config import sampling_metadata
 from memra.loading.gguf_file import open_gguf
 from memra.loading.huggingface.configuration import Configuration
-from memra.loading.huggingface.pooling import pooling_metadata
+from memra.loading.huggingface.pooling import DENSE_TENSOR, dense_weights, pooling_metadata
 from memra.loading.huggingface.registry import family_of, gguf_metadata, text_configuration
 from memra.loading.huggingface.tensors import gguf_tensors
 from memra.loading.identity import identity_of
@@ -41,11 +41,15 @@ def open_directory(path: Path) -> Checkpoint:
     family = family_of(config)
     scheme = read_scheme(config)
     text = text_configuration(config, family)
-    pooling = pooling_metadata(path, family.gguf_name)
+    pooling = pooling_metadata(path, family.gguf_name, with_dense=family.has_dense_modules)
     if pooling:
         family = replace(family, has_head=False)
     metadata = pooling | gguf_metadata(text, family) | sampling_metadata(path)
     parts, files = _map_weights(path)
+    if family.has_dense_modules:
+        dense = dense_weights(path)
+        parts |= {name: file.tensors[DENSE_TENSOR].renamed(name) for name, file in dense.items()}
+        files += dense.values()
     # What no program reads need not be of a type that weights have: encoders keep their positions' numbers.
     wanted = {name: tensor for name, tensor in parts.items() if not name.startswith(family.ignored)}
     stored = assemble_weights(wanted, scheme, path=path)

@@ -31,11 +31,26 @@ def build_gemma3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]
         UnsupportedModelError: the file needs something that the family does not run.
     """
     metadata.refuse_unsupported()
+    shape = read_decoder_shape(metadata)
+    program = ProgramComposer(metadata.architecture, tensor_shapes, shape.buffers)
+    add_gemma3_layers(program, metadata, shape)
+    softcap = metadata.optional_number("final_logit_softcapping")
+    program.head("normed", embedding="token_embd.weight", softcap=softcap)
+    return program.finish(shape.context_tokens)
+
+
+def add_gemma3_layers(
+    program: ProgramComposer, metadata: Metadata, shape: DecoderShape, *, causal: bool = True
+) -> None:
+    """Go from tokens to the normed rows of the last layer, in the buffer `normed`.
+
+    Raises:
+        CorruptFileError: a key or tensor is missing or contradicts another one.
+        UnsupportedModelError: the file needs something that the family does not run.
+    """
     if metadata.optional_number("attn_logit_softcapping") is not None:
         # Gemma 3 replaced Gemma 2's cap by the norms on q and k; other implementations ignore the key.
         raise metadata.unsupported("attn_logit_softcapping", "a cap on attention scores")
-    shape = read_decoder_shape(metadata)
-    program = ProgramComposer(metadata.architecture, tensor_shapes, shape.buffers)
     window = read_window(metadata)
     is_local = [False] * shape.num_layers
     if window is not None:
@@ -59,6 +74,7 @@ def build_gemma3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]
             head_dim=shape.head_dim,
             scale=scale,
             window=window if is_local[index] else None,
+            causal=causal,
         )
         program.linear("attended", "branch", f"{layer}.attn_output")
         program.norm("branch", "branch", f"{layer}.post_attention_norm.weight", eps=shape.eps)
@@ -71,9 +87,6 @@ def build_gemma3(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...]
         program.norm("branch", "branch", f"{layer}.post_ffw_norm.weight", eps=shape.eps)
         program.add("x", "branch")
     program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
-    softcap = metadata.optional_number("final_logit_softcapping")
-    program.head("normed", embedding="token_embd.weight", softcap=softcap)
-    return program.finish(shape.context_tokens)
 
 
 def _query_scale(shape: DecoderShape) -> float:

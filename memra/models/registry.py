@@ -10,6 +10,7 @@ from memra.models.exaone4 import build_exaone4
 from memra.models.gemma2 import build_gemma2
 from memra.models.gemma3 import build_gemma3
 from memra.models.gemma4 import build_gemma4
+from memra.models.gemma_embedding import build_gemma_embedding
 from memra.models.glm4 import build_glm4, build_glm4moe
 from memra.models.gpt_oss import build_gpt_oss
 from memra.models.granite import build_granite
@@ -34,33 +35,34 @@ from memra.models.step35 import build_step35
 _Shapes = Mapping[str, tuple[int, ...]]
 
 FAMILIES: Mapping[str, Callable[[Metadata, _Shapes], Program]] = {
-    "exaone4": build_exaone4,
-    "gemma2": build_gemma2,
-    "deepseek2": build_deepseek2,
     "bert": build_bert,
+    "deepseek2": build_deepseek2,
+    "exaone4": build_exaone4,
+    "gemma-embedding": build_gemma_embedding,
+    "gemma2": build_gemma2,
     "gemma3": build_gemma3,
     "gemma4": build_gemma4,
     "glm4": build_glm4,
     "glm4moe": build_glm4moe,
+    "gpt-oss": build_gpt_oss,
     "granite": build_granite,
     "granitemoe": build_granite,
     "hunyuan-dense": build_hunyuan_dense,
-    "gpt-oss": build_gpt_oss,
     "llama": build_llama,
-    "mistral3": build_mistral3,
-    "olmo2": build_olmo2,
-    "phi3": build_phi3,
     "llama4": build_llama4,
     "minimax-m2": build_minimax_m2,
+    "mistral3": build_mistral3,
     "modern-bert": build_modern_bert,
     "nomic-bert": build_nomic_bert,
+    "olmo2": build_olmo2,
+    "phi3": build_phi3,
     "qwen2": build_qwen2,
     "qwen2moe": build_qwen2moe,
     "qwen3": build_qwen3,
-    "qwen3moe": build_qwen3moe,
-    "qwen3next": build_qwen3next,
     "qwen35": build_qwen35,
     "qwen35moe": build_qwen35moe,
+    "qwen3moe": build_qwen3moe,
+    "qwen3next": build_qwen3next,
     "seed_oss": build_seed_oss,
     "smollm3": build_smollm3,
     "step35": build_step35,

@@ -106,6 +106,7 @@ class Family:
         norms_store_offset: norm weights are stored as `w` where `1 + w` is applied; GGUF stores `1 + w`.
         ties_embeddings: the head is the embedding matrix unless the configuration says otherwise.
         has_head: False for a model that ends in hidden rows.
+        has_dense_modules: matrices behind the pooling, in folders of their own, become `dense_2` and `dense_3`.
         text_config: the configuration of the language model is nested under this key where the file has it.
         ignored: prefixes of tensors that belong to parts that memra does not run: towers for images and sound.
     """
@@ -120,5 +121,6 @@ class Family:
     norms_store_offset: bool = False
     ties_embeddings: bool = False
     has_head: bool = True
+    has_dense_modules: bool = False
     text_config: str | None = None
     ignored: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from memra.loading.huggingface.family import (
     Tensors,
     common_metadata,
 )
+from memra.loading.huggingface.pooling import BEHIND_POOLING
 from memra.loading.huggingface.rotations import rope_metadata
 
 _ROPE_BASE: Final = 1e6
@@ -35,18 +36,30 @@ _DEFAULTS: Final = {
 
 
 def _read_metadata(config: Configuration, prefix: str) -> dict[str, object]:
-    config = _with_defaults(config)
     refuse_bidirectional(config)
+    return _read_text_metadata(config, prefix)
+
+
+def _read_encoder_metadata(config: Configuration, prefix: str) -> dict[str, object]:
+    if config.values.get("use_bidirectional_attention") is not True:
+        raise UnsupportedModelError(
+            f"{config.path}: a causal model without a head is not supported: use one with 'use_bidirectional_attention'"
+        )
+    return _read_text_metadata(config, prefix)
+
+
+def _read_text_metadata(config: Configuration, prefix: str) -> dict[str, object]:
+    config = _with_defaults(config)
     metadata = common_metadata(config, prefix) | rope_metadata(config, prefix, default_base=_ROPE_BASE)
     metadata |= {
-        "gemma3.attention.scale": config.number("query_pre_attn_scalar", 256.0) ** -0.5,
-        "gemma3.attention.sliding_window": config.integer("sliding_window", 4096),
-        "gemma3.attention.sliding_window_pattern": sliding_layers(config, _SLIDING_WINDOW_PATTERN),
-        "gemma3.rope.freq_base_swa": _local_rope_base(config),
+        f"{prefix}.attention.scale": config.number("query_pre_attn_scalar", 256.0) ** -0.5,
+        f"{prefix}.attention.sliding_window": config.integer("sliding_window", 4096),
+        f"{prefix}.attention.sliding_window_pattern": sliding_layers(config, _SLIDING_WINDOW_PATTERN),
+        f"{prefix}.rope.freq_base_swa": _local_rope_base(config),
     }
     for key in ("final_logit_softcapping", "attn_logit_softcapping"):
         if config.has(key):
-            metadata[f"gemma3.{key}"] = config.number(key)
+            metadata[f"{prefix}.{key}"] = config.number(key)
     return metadata
 
 
@@ -105,5 +118,17 @@ FAMILIES: Final = {
         layers="language_model.model.layers.",
         global_names={f"language_model.{name}": gguf_name for name, gguf_name in GLOBAL_NAMES.items()},
         ignored=("vision_tower.", "multi_modal_projector."),
+    ),
+    "Gemma3TextModel": replace(
+        _TEXT,
+        gguf_name="gemma-embedding",
+        layers="layers.",
+        global_names={
+            **{name.removeprefix("model."): gguf_name for name, gguf_name in GLOBAL_NAMES.items()},
+            **{name: name for name in BEHIND_POOLING},
+        },
+        read_metadata=_read_encoder_metadata,
+        has_head=False,
+        has_dense_modules=True,
     ),
 }
