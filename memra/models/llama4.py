@@ -14,8 +14,9 @@ from memra.layers.operators import Rope, RopeStyle, RouterFunction, Routing, Sca
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
 from memra.models.feed_forward import SHARED, add_gated, add_routed
-from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape, read_local_layers
+from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape
 from memra.models.rotations import read_rotation
+from memra.models.sliding_windows import read_local_layers
 
 QK_NORM_KEY = "memra.qk_norm"
 """Metadata key without a counterpart in GGUF: whether queries and keys are normalised in rotated layers."""

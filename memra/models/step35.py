@@ -15,8 +15,9 @@ from memra.layers.operators import Rope, RopeStyle, RouterFunction, Routing
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
 from memra.models.feed_forward import SHARED, add_gated, add_routed
-from memra.models.metadata import Metadata, read_local_layers
+from memra.models.metadata import Metadata
 from memra.models.rotations import read_rotation
+from memra.models.sliding_windows import read_local_layers
 
 _SIGMOID = 2
 """`expert_gating_func` of llama.cpp; files need not say so."""

@@ -231,19 +231,6 @@ def take_rows(tensor: ModelTensor, name: str, order: NDArray[np.int64] | range) 
     return ConvertedTensor(name, RowOrder(tensor, rows, (len(rows), *tensor.shape[1:])))
 
 
-def take_expert_rows(tensor: ModelTensor, name: str, rows: range) -> ModelTensor:
-    """The same rows of every expert of a stack, as a stack of its own; nothing is read.
-
-    Args:
-        tensor: `[experts, rows, columns]`.
-        name: of the result.
-        rows: which rows of an expert.
-    """
-    num_experts, height, columns = tensor.shape
-    order = np.arange(num_experts)[:, None] * height + np.asarray(rows)
-    return ConvertedTensor(name, RowOrder(tensor, order.reshape(-1), (num_experts, len(rows), columns)))
-
-
 def _rows_of(tensor: ModelTensor) -> NDArray[np.uint8]:
     """The stored bytes, uint8 `[rows, bytes per row]`."""
     row_bytes = bytes_per_row(tensor.shape[-1], tensor.quant_type)
