@@ -49,7 +49,7 @@ class Layout:
         rotation: the angles of a layer, by its number; None turns nothing.
         temperature: how queries grow with the position; None leaves them.
         style: which elements of a head are turned together.
-        window: tokens that a layer sees, by its number; None sees all.
+        window: tokens that a layer sees, by its number, None for all; None where the family knows no windows.
         before_attention, before_feed_forward: the norm of a branch's input; None takes the residual as it is.
         after_attention, after_feed_forward: the norm of what a branch adds to the residual; None is none.
         head_norms: of queries and keys.
@@ -65,7 +65,7 @@ class Layout:
     rotation: Callable[[int], Rotation | None]
     temperature: Temperature | None = None
     style: RopeStyle = RopeStyle.HALVES
-    window: Callable[[int], int | None] = lambda _: None
+    window: Callable[[int], int | None] | None = None
     before_attention: str | None = "attn_norm"
     after_attention: str | None = None
     before_feed_forward: str | None = "ffn_norm"
@@ -103,8 +103,9 @@ def compose_decoder(
 
     Raises:
         CorruptFileError: a tensor is missing or of another shape.
-        UnsupportedModelError: the file holds a tensor that the layout has no place for.
+        UnsupportedModelError: the file asks for something, or holds a tensor, that the layout has no place for.
     """
+    _refuse_what_is_missing(metadata, layout)
     buffers = {name: width for name, width in shape.buffers.items() if name not in {"gate", "up"}}
     program = ProgramComposer(metadata.architecture, tensor_shapes, buffers)
     feed_forward = layout.feed_forward or dense_feed_forward(shape)
@@ -122,7 +123,7 @@ def compose_decoder(
             num_kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
             scale=layout.attention_scale or 1.0 / math.sqrt(shape.head_dim),
-            window=layout.window(index),
+            window=layout.window(index) if layout.window is not None else None,
         )
         program.linear("attended", "branch", f"{layer}.attn_output", bias=None)
         _add_branch(program, layer, layout.after_attention, eps=shape.eps, scale=layout.residual_scale)
@@ -136,6 +137,20 @@ def compose_decoder(
     program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
     program.head("normed", embedding="token_embd.weight", scale=layout.logit_scale)
     return program.finish(shape.context_tokens)
+
+
+def _refuse_what_is_missing(metadata: Metadata, layout: Layout) -> None:
+    """Refuse keys that only some layouts carry out."""
+    missing = {
+        "attention.sliding_window": (layout.window is None, "a sliding window"),
+        "attention.scale": (layout.attention_scale is None, "a scale of attention scores"),
+        "attention.temperature_scale": (layout.temperature is None, "queries that grow with the position"),
+        "attn_logit_softcapping": (True, "a cap on attention scores"),
+        "final_logit_softcapping": (True, "a cap on logits"),
+    }
+    for name, (is_missing, meaning) in missing.items():
+        if is_missing and metadata.optional_number(name) is not None:
+            raise metadata.unsupported(name, meaning)
 
 
 def dense_feed_forward(shape: DecoderShape) -> FeedForward:

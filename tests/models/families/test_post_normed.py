@@ -76,6 +76,10 @@ def test_every_fourth_layer_of_exaone_sees_everything_and_knows_no_positions(tmp
         (_olmo2, "rope.scaling.type", "longrope"),
         (_exaone4, "residual_scale", 0.5),
         (_seed_oss, "expert_count", 4),
+        (_seed_oss, "attention.sliding_window", 4096),
+        (_olmo2, "attention.scale", 0.5),
+        (_exaone4, "attention.temperature_scale", 0.1),
+        (_hunyuan, "final_logit_softcapping", 30.0),
         (_hunyuan, "attention.clamp_kqv", 8.0),
     ],
 )
