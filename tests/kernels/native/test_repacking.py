@@ -68,10 +68,10 @@ def test_what_cannot_be_right_is_refused(pool: ThreadPool, plan: Plan):
         plan.tiles(tiles, **shape)
     with pytest.raises(NativeError, match="multiple of 64"):
         plan.tiles(tiles[1 : size + 1], **shape)
-    with pytest.raises(NativeError, match="IQ2_S has no tiled layout"):
-        plan.tiles(tiles, quant_type="IQ2_S", rows=ROWS, columns=COLUMNS)
-    with pytest.raises(NativeError, match="IQ2_S has no tiled layout"):
-        tile_bytes("IQ2_S", rows=ROWS, columns=COLUMNS)
+    with pytest.raises(NativeError, match="Q8_1 has no tiled layout"):
+        plan.tiles(tiles, quant_type="Q8_1", rows=ROWS, columns=COLUMNS)
+    with pytest.raises(NativeError, match="Q8_1 has no tiled layout"):
+        tile_bytes("Q8_1", rows=ROWS, columns=COLUMNS)
     with pytest.raises(NativeError, match="does not fit the type"):
         tile_bytes("Q8_0", rows=ROWS, columns=33)
     stored.reshape(-1)[1] = 0x7E
