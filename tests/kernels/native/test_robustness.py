@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from memra.engine.cpu_executor import CpuExecutor
 from memra.errors import CorruptFileError
 from memra.loading.checkpoint import StoredTensor
+from tests.kernels.native.one_attention import OneAttention, Part, Shape, tokens_of
 from tests.kernels.native.quantised_model import VOCAB_SIZE, make_program, make_tensors, rows_of, stored_matrix
 from tests.kernels.native.stored_blocks import block_shape
-from tests.kernels.native.test_attention_kernel import SHAPES, OneAttention, tokens_of
 
 PROMPT = list(range(100))
 PAGES = [2, 0]
@@ -223,14 +223,16 @@ def test_no_page_outside_the_cache_is_exported(open_executor: Open):
 def test_two_attention_plans_on_one_pool_keep_their_bits():
     pool = native.ThreadPool(4)
     variant, tokens = native.usable_variants()[0], tokens_of(300)
-    plans = [OneAttention(pool, shape, variant) for shape in (SHAPES[1], SHAPES[5])]
+    plans = [
+        OneAttention(pool, shape, variant) for shape in (Shape(9, 3, 64, kv_type="q8_0"), Shape(8, 2, 128, softcap=5.0))
+    ]
     table = list(range(5))
-    wanted = [plan.run(tokens, 0, table) for plan in plans]
+    wanted = [plan.run([Part(tokens, 0, table)]) for plan in plans]
     for _ in range(20):
         for plan, answer in zip(plans, wanted, strict=True):
-            assert np.array_equal(plan.run(tokens[-9:], 291, table), answer[-9:])
+            assert np.array_equal(plan.run([Part(tokens[-9:], 291, table)]), answer[-9:])
     plans[0].plan.close()
-    assert np.array_equal(plans[1].run(tokens, 0, table), wanted[1])
+    assert np.array_equal(plans[1].run([Part(tokens, 0, table)]), wanted[1])
     plans[1].plan.close()
     pool.close()
 
