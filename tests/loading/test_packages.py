@@ -8,6 +8,7 @@ import tarfile
 import threading
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -287,7 +288,7 @@ def test_what_pip_says_reaches_the_user(tmp_path, local_index):
 
 
 def test_a_missing_pip_is_told_with_the_remedy(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pip", None)
+    monkeypatch.setattr("memra.loading.packages.PathFinder", SimpleNamespace(find_spec=lambda _: None))
     with pytest.raises(SourceError, match="ensurepip"):
         fetch_package_file([FIRST], cache_dir=tmp_path, progress=False)
 
