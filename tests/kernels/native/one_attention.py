@@ -21,6 +21,8 @@ class Shape:
     kv_heads: int
     dim: int
     window: int = 0
+    chunk: int = 0
+    causal: bool = True
     softcap: float = 0.0
     sinks: bool = False
     value_dim: int | None = None
@@ -34,6 +36,18 @@ class Shape:
     def widths(self) -> tuple[int, int, int]:
         """Of q, k and v."""
         return self.heads * self.dim, self.kv_heads * self.dim, self.kv_heads * self.layer.value_dim
+
+    def seen(self, queries: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+        """Which of `count` keys the queries at these positions see, `[queries, count]`."""
+        position, key = queries[:, None], np.arange(count)[None]
+        seen = key <= position if self.causal else np.ones((len(queries), count), np.bool_)
+        if self.chunk:
+            seen = seen & (key // self.chunk == position // self.chunk)
+        if self.window and self.causal:
+            seen = seen & (position - key < self.window)
+        elif self.window:
+            seen = seen & (np.abs(position - key) <= self.window // 2)
+        return seen
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,8 @@ class OneAttention:
             num_heads=shape.heads,
             scale=1 / math.sqrt(shape.dim),
             window=shape.window,
+            chunk=shape.chunk,
+            causal=shape.causal,
             softcap=shape.softcap,
             sinks=self.sinks,
         )
@@ -109,17 +125,17 @@ class OneAttention:
     def pages(self, ids: Sequence[int]) -> list[bytes]:
         return [self.plan.page(page) for page in ids]
 
-    def exact(self, tokens: NDArray[np.int32], *, stored: bool = True) -> NDArray[np.float64]:
-        """The answer in float64, over keys and values as they are stored or as they came."""
+    def exact(self, tokens: NDArray[np.int32], *, stored: bool = True, every: int = 1) -> NDArray[np.float64]:
+        """The answer of every so manieth row in float64, over keys and values as they are stored or as they came."""
         shape, count = self.shape, len(tokens)
         q, k, v = (table[tokens].astype(np.float64) for table in self.tables)
         k, v = k.reshape(count, shape.kv_heads, shape.dim), v.reshape(count, shape.kv_heads, -1)
         if stored:
             k, v = (_as_stored(x, shape.kv_type) for x in (k, v))
-        q = q.reshape(count, shape.heads, shape.dim)
-        age = np.arange(count)[:, None] - np.arange(count)[None]
-        seen = (age >= 0) & (age < (shape.window or count))
-        out = np.empty((count, shape.heads, shape.layer.value_dim))
+        queries = np.arange(0, count, every)
+        q = q[queries].reshape(len(queries), shape.heads, shape.dim)
+        seen = shape.seen(queries, count)
+        out = np.empty((len(queries), shape.heads, shape.layer.value_dim))
         for head in range(shape.heads):
             kv = head * shape.kv_heads // shape.heads
             scores = q[:, head] @ k[:, kv].T / math.sqrt(shape.dim)
@@ -130,7 +146,7 @@ class OneAttention:
             if self.sinks is not None:
                 total += np.exp(float(self.sinks[head]))
             out[:, head] = weights @ v[:, kv] / total
-        return out.reshape(count, -1)[:, self.elements]
+        return out.reshape(len(queries), -1)[:, self.elements]
 
 
 def _as_stored(x: NDArray[np.float64], kv_type: str) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """Attention over pages: near the exact answer, and the same bits however its rows were cut and its threads divided."""
 
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import cycle, islice, pairwise, product
 
 import numpy as np
 import pytest
@@ -16,9 +17,48 @@ FEATURES: dict[str, dict[str, float]] = {
     "window": {"window": 100},
     "softcap": {"softcap": 5.0},
     "sinks": {"sinks": True},
+    "chunk": {"chunk": 96},
+    "chunk and window": {"chunk": 96, "window": 50},
+}
+BIDIRECTIONAL: dict[str, dict[str, float]] = {
+    "bidirectional": {"causal": False},
+    "bidirectional window": {"causal": False, "window": 100},
 }
 GROUPS = {1: (2, 2), 3: (6, 2), 8: (8, 1)}
 """Query heads and kv heads, by how many of the former share one of the latter."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One of the combinations that are tested."""
+
+    dim: int
+    kv_type: str
+    feature: str
+    group: int
+
+    @property
+    def shape(self) -> Shape:
+        features = (FEATURES | BIDIRECTIONAL)[self.feature]
+        return Shape(*GROUPS[self.group], self.dim, kv_type=self.kv_type, **features)  # type: ignore[arg-type]
+
+
+def _causal_cases() -> list[Case]:
+    """Every head size with every type once, dealt so that every feature meets every group and every type."""
+    features, groups, count = list(FEATURES), list(GROUPS), len(FEATURES)
+    return [
+        Case(dim, kv_type, features[n % count], groups[(n + n // count) % len(groups)])
+        for n, (kv_type, dim) in enumerate(product(KV_TYPES, HEAD_DIMS))
+    ]
+
+
+def _bidirectional_cases() -> list[Case]:
+    """Every head size once; either feature meets every group and type."""
+    dealt = islice(cycle(product(GROUPS, KV_TYPES, BIDIRECTIONAL)), len(HEAD_DIMS) + 3)
+    return [Case(dim, kv, feature, group) for dim, (group, kv, feature) in zip(cycle(HEAD_DIMS), dealt, strict=False)]
+
+
+CAUSAL, ENCODER = _causal_cases(), _bidirectional_cases()
 SHAPES = [
     Shape(3, 1, 64),
     Shape(9, 3, 64, kv_type="q8_0"),
@@ -30,11 +70,18 @@ SHAPES = [
     Shape(4, 1, 256, window=300),
     Shape(4, 2, 192, value_dim=128),
     Shape(4, 4, 64, value_dim=80, kv_type="q8_0", sinks=True),
+    Shape(6, 2, 64, chunk=96),
+    Shape(4, 1, 80, chunk=300, window=70, kv_type="q8_0", sinks=True),
 ]
 
 
-def shape_of(dim: int, feature: str, group: int, kv_type: str) -> Shape:
-    return Shape(*GROUPS[group], dim, kv_type=kv_type, **FEATURES[feature])  # type: ignore[arg-type]
+def test_the_cases_cover_every_size_and_let_the_rest_meet_in_pairs():
+    assert {(case.dim, case.kv_type) for case in CAUSAL} == set(product(HEAD_DIMS, KV_TYPES))
+    assert {case.dim for case in ENCODER} == set(HEAD_DIMS)
+    for cases, features in ((CAUSAL, FEATURES), (ENCODER, BIDIRECTIONAL)):
+        assert {(case.feature, case.group) for case in cases} == set(product(features, GROUPS))
+        assert {(case.feature, case.kv_type) for case in cases} == set(product(features, KV_TYPES))
+        assert {(case.group, case.kv_type) for case in cases} == set(product(GROUPS, KV_TYPES))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -46,19 +93,33 @@ def test_the_answer_is_near_the_exact_one(pool: native.ThreadPool, shape: Shape)
     attention.plan.close()
 
 
-@pytest.mark.parametrize("dim", HEAD_DIMS)
-@pytest.mark.parametrize("kv_type", KV_TYPES)
-def test_every_head_size_is_near_the_exact_answer(pool: native.ThreadPool, dim: int, kv_type: str):
+@pytest.mark.parametrize("case", [*CAUSAL, *ENCODER], ids=str)
+def test_every_head_size_and_feature_is_near_the_exact_answer(pool: native.ThreadPool, case: Case):
     tokens = tokens_of(300)
-    for feature, group in zip(FEATURES, (1, 8, 3, 3), strict=True):
-        attention = OneAttention(pool, shape_of(dim, feature, group, kv_type), native.usable_variants()[0], 5)
-        got = attention.run([Part(tokens, 0, range(5))])
-        assert np.abs(got - attention.exact(tokens)).max() < 2e-5, feature
-        # Against keys and values that were never rounded: float16 keeps 11 bits and int8 keeps 8, of values of order
-        # 1, and early rows see few keys over which the errors could cancel.
-        error = np.sqrt(np.mean((got - attention.exact(tokens, stored=False)) ** 2))
-        assert error < (2e-4 if kv_type == "f16" else 6e-3), feature
+    attention = OneAttention(pool, case.shape, native.usable_variants()[0], 5)
+    got = attention.run([Part(tokens, 0, range(5))])
+    assert np.abs(got - attention.exact(tokens)).max() < 2e-5
+    # Against keys and values that were never rounded: float16 keeps 11 bits and int8 keeps 8, of values of order 1,
+    # and rows that see few keys have little over which the errors could cancel.
+    error = np.sqrt(np.mean((got - attention.exact(tokens, stored=False)) ** 2))
+    assert error < (2e-4 if case.kv_type == "f16" else 6e-3)
+    attention.plan.close()
+
+
+@pytest.mark.parametrize("case", ENCODER, ids=str)
+def test_no_company_thread_or_variant_changes_a_bit_where_all_see_all(case: Case):
+    first, second = Part(tokens_of(290), 0, range(5)), Part(tokens_of(70, seed=3), 0, range(5, 7))
+    wanted: list[NDArray[np.float32]] = []
+    for variant, num_threads in [("scalar", 1), *((name, 3) for name in native.usable_variants())]:
+        pool = native.ThreadPool(num_threads)
+        attention = OneAttention(pool, case.shape, variant, num_pages=7)
+        alone = [attention.run([part]) for part in (first, second)]
+        wanted = wanted or alone
+        assert np.array_equal(np.concatenate(alone), np.concatenate(wanted)), variant
+        assert np.array_equal(attention.run([first, second]), np.concatenate(wanted)), variant
+        assert np.array_equal(attention.run([second, first]), np.concatenate(wanted[::-1])), variant
         attention.plan.close()
+        pool.close()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -75,7 +136,7 @@ def test_any_cut_gives_the_same_bits_and_pages(pool: native.ThreadPool, shape: S
     attention.plan.close()
 
 
-@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[2], SHAPES[5], SHAPES[6]], ids=str)
+@pytest.mark.parametrize("shape", [SHAPES[at] for at in (1, 2, 5, 6, 11)], ids=str)
 def test_threads_and_variants_give_the_same_bits(shape: Shape):
     tokens = tokens_of(300)
     wanted: NDArray[np.float32] | None = None
@@ -96,16 +157,13 @@ def test_threads_and_variants_give_the_same_bits(shape: Shape):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dim", HEAD_DIMS)
-@pytest.mark.parametrize("kv_type", KV_TYPES)
-@pytest.mark.parametrize("feature", FEATURES)
-@pytest.mark.parametrize("group", GROUPS)
-def test_no_cut_company_thread_or_variant_changes_a_bit(dim: int, kv_type: str, feature: str, group: int):
-    shape, tokens, pages = shape_of(dim, feature, group, kv_type), tokens_of(290), range(5)
+@pytest.mark.parametrize("case", CAUSAL, ids=str)
+def test_no_cut_company_thread_or_variant_changes_a_bit(case: Case):
+    tokens, pages = tokens_of(290), range(5)
     seen: list[tuple[NDArray[np.float32], list[bytes]]] = []
     for variant, num_threads in [("scalar", 1), *((name, 3) for name in native.usable_variants())]:
         pool = native.ThreadPool(num_threads)
-        attention = OneAttention(pool, shape, variant, num_pages=30)
+        attention = OneAttention(pool, case.shape, variant, num_pages=30)
         seen.append((attention.run([Part(tokens, 0, pages)]), attention.pages(pages)))
         assert np.array_equal(seen[-1][0], seen[0][0]), variant
         assert seen[-1][1] == seen[0][1], variant
@@ -148,7 +206,7 @@ def test_long_contexts_keep_their_bits_over_many_splits(kv_type: str, features: 
         attention.plan.close()
         pool.close()
     assert wanted is not None
-    error = np.abs(wanted[::51] - attention.exact(tokens)[::51]).max()
+    error = np.abs(wanted[::51] - attention.exact(tokens, every=51)).max()
     assert error < 2e-5
 
 
