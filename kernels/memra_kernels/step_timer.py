@@ -7,6 +7,7 @@ other processes count little.
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -53,6 +54,24 @@ def row_operation_us(
         times.append(fastest_us(partial(plan.run, make_batch(num_rows))))
         plan.close()
     return max(times[0] - times[1], 0.0) / _CHAIN
+
+
+def recurrent_step_us(pool: ThreadPool, num_rows: int, *, add: Callable[[Plan], int]) -> float:
+    """Return the microseconds of a step of one sequence that goes on from a state and leaves another.
+
+    Args:
+        pool: has one thread.
+        num_rows: tokens of the step.
+        add: adds one operator and what it reads to a plan; returns the float32 values of its state.
+    """
+    plan = Plan(pool, variant=usable_variants()[0], max_rows=num_rows)
+    plan.states(2, num_floats=add(plan))
+    close(plan, 16)
+    first, second = np.zeros(1, np.int32), np.ones(1, np.int32)
+    batch = replace(make_batch(num_rows), states_in=first, states_out=second)
+    found = fastest_us(partial(plan.run, batch))
+    plan.close()
+    return found
 
 
 def lookup(plan: Plan, width: int, *, quants: bool = False) -> int:

@@ -8,15 +8,22 @@ from memra_kernels import step_timer
 
 SMALLER = {
     "attention": {"SHAPES": {"2 heads of 16 on 1": (2, 1, 16)}, "CONTEXTS": (64,)},
+    "causal_conv": {"CHANNELS": (64,)},
+    "elementwise": {},
     "embed": {},
+    "experts": {"EXPERTS": 4, "USED": 2, "WIDTH": 256, "COLUMNS": 256},
+    "gated_delta": {"HEAD_DIM": 16},
     "gated_product": {"WIDTHS": (64,)},
     "head": {"VOCABULARY": 64},
+    "layer_norm": {},
     "linear": {"ROWS": 64},
     "rmsnorm": {},
     "rope": {},
+    "slice": {},
 }
 """What is made smaller, by operator, beside the numbers of rows."""
 NUM_LINES = {"attention": 1, "embed": 16, "gated_product": 2, "head": 6, "linear": 16, "rmsnorm": 4, "rope": 6}
+NUM_LINES |= {"causal_conv": 1, "elementwise": 9, "experts": 3, "gated_delta": 2, "layer_norm": 3, "slice": 3}
 
 
 def _load(operator: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
