@@ -128,7 +128,7 @@ void matrix(Pool& pool, const KernelTable& kernels, const StoredType& type) {
   quantise.kind = RowKind::Quantise;
   quantise.x = embed.out;
   plan.set_vocabulary(vocabulary);
-  plan.set_cache(1, {{1, 16, 0}});
+  plan.set_cache(1, {{1, 16, 16, KvType::F16, 0}});
   plan.add_row_op(embed, true);
   plan.add_row_op(quantise, false);
   plan.add_head({embed.out, plan.weight(weight), 1.0f, 0.0f});
@@ -157,7 +157,7 @@ struct Model {
     slopes = random_floats(random, width);
     for (int i = 0; i < head_dim / 2; i++) frequencies.push_back(1.0 / (1 + 7 * i));
     plan.set_vocabulary(vocabulary);
-    plan.set_cache(pages, {{kv_width / head_dim, head_dim, 0}});
+    plan.set_cache(pages, {{kv_width / head_dim, head_dim, head_dim, KvType::F16, 0}});
     build();
   }
 
@@ -219,9 +219,9 @@ struct Model {
     rope(q, angles, width / head_dim, false);
     rope(k, angles, kv_width / head_dim, true);
     plan.add_row_op(row(op, RowKind::Store, k, v, nullptr), false);
-    plan.add_attention({q, seen, plan.cache_layer(0), width / head_dim, 0, 0.125f, 0.0f});
+    plan.add_attention({q, seen, plan.cache_layer(0), width / head_dim, {0, 0, true}, 0.125f, 0.0f, nullptr});
     plan.add_linear({seen, 1, {{weight(2, width, width), nullptr, x, true}}});
-    plan.add_attention({q, seen, plan.cache_layer(0), width / head_dim, 100, 0.125f, 20.0f});
+    plan.add_attention({q, seen, plan.cache_layer(0), width / head_dim, {100, 0, true}, 0.125f, 20.0f, nullptr});
     plan.add_linear({seen, 1, {{weight(23, width, width), nullptr, x, true}}});
     for (const Gate gate : {Gate::Silu, Gate::GeluTanh}) {
       norm(x, normed);
