@@ -2,10 +2,11 @@
 
 import multiprocessing
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-from memra_kernels import build_native, native
+from memra_kernels import build_native, native, native_library
 
 from tests.kernels.native.test_linear_kernels import one_matrix
 
@@ -111,6 +112,43 @@ def test_a_library_of_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch):
     native.library.cache_clear()
 
 
+class _OldLibrary:
+    """Has a digest and nothing else, as a library that was built before the other functions were written."""
+
+    def __init__(self, _: str) -> None:
+        self.memra_source_digest = lambda: b"0123456789abcdef"
+
+
+def test_a_library_that_lacks_functions_is_refused_for_its_sources_and_not_for_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(native_library.ctypes, "CDLL", _OldLibrary)
+    path = tmp_path / "old.so"
+    path.touch()
+    with pytest.raises(native.NativeUnavailableError, match="other sources"):
+        native_library.library(path)
+    monkeypatch.setattr(build_native, "source_digest", lambda: "0123456789abcdef")
+    with pytest.raises(AttributeError, match="memra_error"):  # the digest is all that keeps such a library out
+        native_library.library(path)
+
+
+def test_a_library_that_is_not_there_or_does_not_load_names_the_remedy(tmp_path: Path):
+    path = tmp_path / "none.so"
+    with pytest.raises(native.NativeUnavailableError, match="not built: build it with"):
+        native_library.library(path)
+    path.write_bytes(b"no library")
+    with pytest.raises(native.NativeUnavailableError, match=r"does not load \(.*\): build it with"):
+        native_library.library(path)
+
+
+def test_codebooks_of_another_size_are_refused_after_the_sources_were_found_right(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(native_library, "grid_levels", lambda: np.zeros(3, np.uint8))
+    native.library.cache_clear()
+    with pytest.raises(native.NativeUnavailableError, match="package gguf does not fit"):
+        native.library()
+    native.library.cache_clear()
+
+
 def _native_threads() -> set[int]:
     assert threading.active_count() >= 1
-    return {int(task.name) for task in __import__("pathlib").Path("/proc/self/task").iterdir()}
+    return {int(task.name) for task in Path("/proc/self/task").iterdir()}
