@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "quant_layouts/codebook_blocks.h"
 #include "runtime/cpu_features.h"
 #include "runtime/plan.h"
 #include "sampler/cpu/token_choice.h"
@@ -44,8 +45,12 @@ std::vector<float> random_floats(Random& random, size_t count) {
 }
 
 // Places of the float16 scales in a stored block (ggml-common.h).
-std::vector<int> half_offsets(Layout layout) {
-  switch (layout) {
+constexpr int iq1_m = 29, tq1_0 = 34, tq2_0 = 35;  // ggml's numbers of types that share a layout with others
+
+std::vector<int> half_offsets(const StoredType& type) {
+  if (type.ggml_type == tq1_0) return {52};
+  if (type.ggml_type == tq2_0) return {64};
+  switch (type.layout) {
     case Layout::Q4_1:
     case Layout::Q5_1:
     case Layout::Q4_K:
@@ -53,7 +58,6 @@ std::vector<int> half_offsets(Layout layout) {
     case Layout::Q2_K: return {80, 82};
     case Layout::Q3_K: return {108};
     case Layout::Q6_K: return {208};
-    case Layout::MXFP4: return {};
     default: return {0};
   }
 }
@@ -61,6 +65,23 @@ std::vector<int> half_offsets(Layout layout) {
 void write_half(uint8_t* to, float value) {
   const uint16_t half = float_to_half(value);
   memcpy(to, &half, 2);
+}
+
+// A float16 in the upper nibbles of four words, of which `to` is the upper byte of the first.
+void write_nibbles(uint8_t* to, uint16_t half) {
+  for (int word = 0; word < 4; word++)
+    to[2 * word] = (uint8_t)((to[2 * word] & 15) | (half >> (4 * word) & 15) << 4);
+}
+
+// Levels as random as the blocks: the variants must agree on any.
+void fill_grids() {
+  Random random{3};
+  uint8_t* levels = (uint8_t*)&grids;
+  for (size_t i = 0; i < sizeof grids; i++) levels[i] = (uint8_t)(random.word() % 3);
+  for (auto& entry : grids.iq3_xxs)
+    for (uint8_t& level : entry) level = (uint8_t)(random.word() % 8);
+  for (auto& entry : grids.iq3_s)
+    for (uint8_t& level : entry) level = (uint8_t)(random.word() % 8);
 }
 
 std::vector<uint8_t> random_blocks(const StoredType& type, int rows, int cols, Random& random) {
@@ -72,8 +93,11 @@ std::vector<uint8_t> random_blocks(const StoredType& type, int rows, int cols, R
     else if (type.layout == Layout::BF16) memcpy(block, (const uint8_t*)&value + 2, 2);
     else if (type.layout == Layout::F16) write_half(block, value);
     else if (type.layout == Layout::MXFP4) block[0] = (uint8_t)(120 + block[0] % 8);
+    else if (type.layout == Layout::NVFP4)
+      for (int i = 0; i < 4; i++) block[i] %= 24;  // as unsigned float8 with four bits of exponent: up to a sixteenth
+    else if (type.ggml_type == iq1_m) write_nibbles(block + 49, float_to_half(value * 0.004f));
     else
-      for (int offset : half_offsets(type.layout)) write_half(block + offset, random.unit() * 0.004f);
+      for (int offset : half_offsets(type)) write_half(block + offset, random.unit() * 0.004f);
   }
   return stored;
 }
@@ -279,6 +303,7 @@ void sample(const sampler::Passes& passes) {
 }  // namespace
 
 int main() {
+  fill_grids();
   Pool pool(2, 50);
   const std::string names = usable_variants() + ",";
   for (size_t from = 0, to; (to = names.find(',', from)) != std::string::npos; from = to + 1) {
