@@ -20,7 +20,7 @@ from memra.engine.cpu_sequence_steps import SequenceSteps
 from memra.engine.cpu_weights import PlanWeights
 from memra.engine.executor import WeightTensors
 from memra.engine.repack_file import Tiles
-from memra.layers.dataflow import inputs_of, output_of
+from memra.layers.dataflow import Angles, angles_of, inputs_of, output_of
 from memra.layers.operators import (
     Add,
     Attention,
@@ -57,7 +57,7 @@ class PlanBuilder:
         self._weights = PlanWeights(plan, program, tensors, tiles)
         self._buffers = PlanBuffers(plan, program, self._weights)
         self._sequence_steps = SequenceSteps(plan, program, self._weights, self._buffers)
-        self._angles: dict[tuple[object, ...], int] = {}
+        self._angles: dict[Angles, int] = {}
 
     def build(self) -> None:
         """Load every weight and add every step.
@@ -81,7 +81,7 @@ class PlanBuilder:
             case PositionEmbed():
                 self._add_position_embed(index, operator)
             case Rope():
-                x, angles = self._buffers.floats[operator.x], self._angles[_angle_key(operator)]
+                x, angles = self._buffers.floats[operator.x], self._angles[angles_of(operator)]
                 self._plan.row(rope_row_op(operator, x=x, angles=angles))
             case Attention():
                 self._sequence_steps.add_attention(index, operator)
@@ -172,10 +172,10 @@ class PlanBuilder:
     def _add_angles(self) -> None:
         """One table of cosines and sines per step for each kind of rotation."""
         for operator in self._operators:
-            if not isinstance(operator, Rope) or _angle_key(operator) in self._angles:
+            if not isinstance(operator, Rope) or angles_of(operator) in self._angles:
                 continue
             out = self._plan.buffer(operator.rotary_dims)
-            self._angles[_angle_key(operator)] = out
+            self._angles[angles_of(operator)] = out
             factors = self._weights.optional_vector(operator.frequency_factors)
             self._plan.row(angles_row_op(operator, out=out, factors=factors))
 
@@ -219,18 +219,6 @@ class PlanBuilder:
         out = self._buffers.output(index, name, floats=True)
         self._plan.row(simple_row_op(operator, floats, out, vectors=self._weights.vector, widths=self._program.buffers))
         self._buffers.quantise_output(index, name)
-
-
-def _angle_key(operator: Rope) -> tuple[object, ...]:
-    """What makes two rotations turn by the same angles."""
-    return (
-        operator.rotary_dims,
-        operator.base,
-        operator.position_scale,
-        operator.frequency_factors,
-        operator.frequencies,
-        operator.magnitude,
-    )
 
 
 def state_floats(program: Program) -> int:

@@ -22,7 +22,8 @@ from memra_kernels.rmsnorm.reference import rms_norm
 from memra_kernels.rope.reference import RopeTable, build_rope_table, rope
 from memra_kernels.slice.reference import slice_groups
 
-from memra.engine.reference_step import Angles, Step, angles_of
+from memra.engine.reference_step import Step
+from memra.layers.dataflow import Angles, angles_of
 from memra.layers.operators import (
     Activate,
     Add,

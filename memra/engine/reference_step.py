@@ -9,22 +9,7 @@ import torch
 from memra_kernels.rope.reference import RopeTable
 
 from memra.engine.reference_attention import Sight, TileGroup
-from memra.layers.operators import Rope
-
-Angles = tuple[object, ...]
-"""What makes two rotations turn by the same angles."""
-
-
-def angles_of(operator: Rope) -> Angles:
-    """Return the key under which a rotation's table is kept."""
-    return (
-        operator.rotary_dims,
-        operator.base,
-        operator.position_scale,
-        operator.frequency_factors,
-        operator.frequencies,
-        operator.magnitude,
-    )
+from memra.layers.dataflow import Angles
 
 
 @dataclass(frozen=True, slots=True)

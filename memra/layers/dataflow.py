@@ -21,6 +21,9 @@ from memra.layers.operators import (
     ScaleRows,
 )
 
+Angles = tuple[object, ...]
+"""Identifies the angles of a rotation."""
+
 _INPUTS: Mapping[type[Operator], tuple[str, ...]] = {
     Embed: (),
     PositionEmbed: (),
@@ -50,3 +53,15 @@ def output_of(operator: Operator) -> str | None:
             return None
         case _:
             return operator.out
+
+
+def angles_of(operator: Rope) -> Angles:
+    """What makes two rotations turn by the same angles: the key under which their table is kept."""
+    return (
+        operator.rotary_dims,
+        operator.base,
+        operator.position_scale,
+        operator.frequency_factors,
+        operator.frequencies,
+        operator.magnitude,
+    )
