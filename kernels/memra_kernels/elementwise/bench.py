@@ -23,7 +23,9 @@ def add_operation(plan: Plan, x: int, *, kind: str, activation: str = "silu") ->
     weight = np.ones(WIDTH, np.float32) if kind == "add_vector" else None
     y = x if kind in ("add", "scale_rows") else -1
     out = plan.buffer(WIDTH)
-    return partial(plan.row, RowOp(kind=kind, x=x, y=y, out=out, weight=weight, activation=activation, scale=0.5))
+    return partial(
+        plan.row, RowOp(kind=kind, x=x, y=y, out=out, weight=weight, activation=activation, scale=0.5, num_heads=1)
+    )
 
 
 def main() -> None:

@@ -21,6 +21,32 @@ class Registers {
   void (*end_)();
 };
 
+// Refuses what a row operation would divide by, and what it would read or write outside of its rows.
+void check_row_op(const RowOp& op) {
+  const bool reads = op.kind != RowKind::Embed && op.kind != RowKind::PositionEmbed && op.kind != RowKind::Angles;
+  const bool in_place = op.kind == RowKind::Rope || op.kind == RowKind::Store || op.kind == RowKind::Quantise;
+  if ((reads && !op.x) || (!in_place && !op.out)) throw std::invalid_argument("a row operation lacks a buffer");
+  bool fits = true;
+  switch (op.kind) {
+    case RowKind::Norm: fits = op.group_width > 0 && op.x->width % op.group_width == 0; break;
+    case RowKind::ScaleRows: fits = op.y && op.num_heads > 0 && op.out->width % op.num_heads == 0; break;
+    case RowKind::ScaleByPosition: fits = op.stride > 0; break;
+    case RowKind::Slice:
+      fits = op.num_heads > 0 && op.num_heads * op.head_dim <= op.out->width &&
+             (op.num_heads - 1) * op.stride + op.offset + op.head_dim <= op.x->width;
+      break;
+    case RowKind::Rope:
+      fits = op.y && op.num_heads * op.head_dim <= op.x->width && op.offset + 2 * op.half_dims <= op.head_dim;
+      break;
+    case RowKind::Join: fits = op.y && op.num_heads * (op.head_dim + op.stride) <= op.out->width; break;
+    case RowKind::Add:
+    case RowKind::Gate:
+    case RowKind::Store: fits = op.y; break;
+    default: break;
+  }
+  if (!fits) throw std::invalid_argument("a row operation does not fit its buffers");
+}
+
 int units(const Weight& w, int unit) { return (w.tiles + unit - 1) / unit; }
 
 }  // namespace
@@ -125,6 +151,7 @@ const uint8_t* Plan::state(int id) const {
 }
 
 void Plan::add_row_op(RowOp op, bool starts_step) {
+  check_row_op(op);
   if (starts_step || steps_.empty() || steps_.back().kind != StepKind::Rows)
     steps_.emplace_back(StepKind::Rows, pool_.threads());
   steps_.back().rows.push_back(op);

@@ -311,3 +311,32 @@ def test_a_refused_file_leaves_no_thread():
     with pytest.raises(CorruptFileError):
         open_with({"output.weight": replace(tensor, data=tensor.data[:-2])})
     assert thread_ids() == before
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"kind": "norm", "group_width": 0},
+        {"kind": "norm", "group_width": 48},
+        {"kind": "scale_rows", "num_heads": 0},
+        {"kind": "scale_rows", "y": -1, "num_heads": 1},
+        {"kind": "scale_by_position", "stride": 0},
+        {"kind": "slice", "num_heads": 2, "stride": 32, "offset": 16, "head_dim": 32},
+        {"kind": "slice", "num_heads": 3, "stride": 8, "head_dim": 32},
+        {"kind": "rope", "num_heads": 4, "head_dim": 16, "half_dims": 16},
+        {"kind": "rope", "num_heads": 5, "head_dim": 16, "half_dims": 8},
+        {"kind": "join", "num_heads": 4, "head_dim": 16, "stride": 16},
+        {"kind": "add", "y": -1},
+        {"kind": "activate", "x": -1},
+        {"kind": "gate", "out": -1},
+    ],
+    ids=str,
+)
+def test_a_row_operation_that_does_not_fit_its_buffers_is_refused(operation: dict[str, object]):
+    pool = native.ThreadPool(1)
+    plan = native.Plan(pool, variant="scalar", max_rows=1)
+    x, y, out = (plan.buffer(64) for _ in range(3))
+    with pytest.raises(NativeError, match=r"a row operation (does not fit its|lacks a) buffer"):
+        plan.row(native.RowOp(**{"x": x, "y": y, "out": out} | operation))  # type: ignore[arg-type]
+    plan.close()
+    pool.close()
