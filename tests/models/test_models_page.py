@@ -33,7 +33,7 @@ def families_section() -> str:
         names = sorted(name for name, family in DIRECTORIES.items() if family.gguf_name == architecture)
         shown = ", ".join(f"`{name}`" if name in tested else f"`{name}` (not tested)" for name in names)
         lines.append(f"| `{architecture}` | {shown} | {REAL_MODELS.get(architecture, '')} |")
-    types = ", ".join(f"`{name}`" for name in GGML_TYPES)
+    types = ", ".join(f"`{name}`" for name in sorted(GGML_TYPES, key=GGML_TYPES.__getitem__))
     return "\n".join(lines) + f"\n\nTypes of weights on the native engine, for every family: {types}.\n"
 
 
