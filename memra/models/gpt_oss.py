@@ -9,10 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from memra.layers.operators import Activation, RopeStyle, RouterFunction, Routing
+from memra.layers.operators import Activation, Rope, RopeStyle, RouterFunction, Routing
 from memra.layers.program import Program
 from memra.models.composer import ProgramComposer
-from memra.models.metadata import Metadata, read_decoder_shape
+from memra.models.metadata import DecoderShape, Metadata, read_decoder_shape
 from memra.models.rotations import read_rotation
 from memra.models.sliding_windows import read_local_layers
 
@@ -39,31 +39,12 @@ def build_gpt_oss(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...
     window = metadata.positive_integer("attention.sliding_window")
     is_local = read_local_layers(metadata, shape.num_layers, period=_WINDOW_PERIOD)
     expert_width = metadata.positive_integer("expert_feed_forward_length", shape.ffn_width)
-    rotation = read_rotation(metadata, rotary_dims=shape.rotary_dims, truncate=False)
-    rope = rotation.rope(
-        "q",
-        num_heads=shape.num_heads,
-        head_dim=shape.head_dim,
-        rotary_dims=shape.rotary_dims,
-        style=RopeStyle.HALVES,
-    )
+    rope = _read_rope(metadata, shape)
 
     program.embed("token_embd.weight", "x")
     for index in range(shape.num_layers):
         layer = f"blk.{index}"
-        program.norm("x", "normed", f"{layer}.attn_norm.weight", eps=shape.eps)
-        for name in ("q", "k", "v"):
-            program.linear("normed", name, f"{layer}.attn_{name}", bias=None)
-        program.rope(rope)
-        program.rope(replace(rope, x="k", num_heads=shape.num_kv_heads))
-        program.attention(
-            num_heads=shape.num_heads,
-            num_kv_heads=shape.num_kv_heads,
-            head_dim=shape.head_dim,
-            scale=1.0 / math.sqrt(shape.head_dim),
-            window=window if is_local[index] else None,
-            sinks=f"{layer}.attn_sinks.weight",
-        )
+        _add_attention(program, shape, layer, rope=rope, window=window if is_local[index] else None)
         program.linear("attended", "branch", f"{layer}.attn_output", bias=None)
         program.add("x", "branch")
         program.norm("x", "normed", f"{layer}.post_attention_norm.weight", eps=shape.eps)
@@ -82,3 +63,33 @@ def build_gpt_oss(metadata: Metadata, tensor_shapes: Mapping[str, tuple[int, ...
     program.norm("x", "normed", "output_norm.weight", eps=shape.eps)
     program.head("normed", embedding="token_embd.weight")
     return program.finish(shape.context_tokens)
+
+
+def _read_rope(metadata: Metadata, shape: DecoderShape) -> Rope:
+    rotation = read_rotation(metadata, rotary_dims=shape.rotary_dims, truncate=False)
+    return rotation.rope(
+        "q",
+        num_heads=shape.num_heads,
+        head_dim=shape.head_dim,
+        rotary_dims=shape.rotary_dims,
+        style=RopeStyle.HALVES,
+    )
+
+
+def _add_attention(
+    program: ProgramComposer, shape: DecoderShape, layer: str, *, rope: Rope, window: int | None
+) -> None:
+    """Attend from the normed row into `attended`; biases where the file has them, a sink for every head."""
+    program.norm("x", "normed", f"{layer}.attn_norm.weight", eps=shape.eps)
+    for name in ("q", "k", "v"):
+        program.linear("normed", name, f"{layer}.attn_{name}", bias=None)
+    program.rope(rope)
+    program.rope(replace(rope, x="k", num_heads=shape.num_kv_heads))
+    program.attention(
+        num_heads=shape.num_heads,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        scale=1.0 / math.sqrt(shape.head_dim),
+        window=window,
+        sinks=f"{layer}.attn_sinks.weight",
+    )
