@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from memra.loading.huggingface.configuration import Configuration
-from memra.loading.huggingface.family import Tensors
-from memra.loading.huggingface.tensor_edits import take_expert_rows
 
 EXPERT_NAMES: Final[Mapping[str, str]] = {
     "mlp.gate": "ffn_gate_inp",
@@ -18,7 +16,7 @@ EXPERT_NAMES: Final[Mapping[str, str]] = {
     "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
     "mlp.experts.down_proj": "ffn_down_exps.weight",
 }
-"""A router and its experts, one by one or stacked; `split_stacked_experts` cuts the latter's fused matrix."""
+"""A router and its experts, one by one or stacked; `split_fused_experts` cuts the latter's fused matrix."""
 SHARED_EXPERT_NAMES: Final[Mapping[str, str]] = {
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp",
@@ -26,8 +24,6 @@ SHARED_EXPERT_NAMES: Final[Mapping[str, str]] = {
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
 """The expert that every row goes through, and its gate."""
-_FUSED_SUFFIX: Final = ".ffn_gate_up_exps.weight"
-_DIMENSIONS: Final = 3
 
 
 def mixture_metadata(config: Configuration, prefix: str, *, normalises: bool) -> dict[str, object]:
@@ -50,20 +46,3 @@ def mixture_metadata(config: Configuration, prefix: str, *, normalises: bool) ->
     if config.has("shared_expert_intermediate_size"):
         metadata[f"{prefix}.expert_shared_feed_forward_length"] = config.integer("shared_expert_intermediate_size")
     return metadata
-
-
-def split_stacked_experts(tensors: Tensors) -> Tensors:
-    """Cut every `ffn_gate_up_exps`, `[experts, gate and up, columns]`, into GGUF's two tensors.
-
-    Odd shapes stay, for the family to refuse.
-    """
-    found: Tensors = {}
-    for name, tensor in tensors.items():
-        if not name.endswith(_FUSED_SUFFIX) or len(tensor.shape) != _DIMENSIONS or tensor.shape[1] % 2:
-            found[name] = tensor
-            continue
-        layer, width = name.removesuffix(_FUSED_SUFFIX), tensor.shape[1] // 2
-        for part, begin in (("gate", 0), ("up", width)):
-            part_name = f"{layer}.ffn_{part}_exps.weight"
-            found[part_name] = take_expert_rows(tensor, part_name, range(begin, begin + width))
-    return found

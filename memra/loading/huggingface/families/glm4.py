@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from memra.loading.fused_experts import split_fused_experts
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.family import (
     ATTENTION_NAMES,
@@ -10,7 +11,7 @@ from memra.loading.huggingface.family import (
     decoder_metadata,
     rotary_width,
 )
-from memra.loading.huggingface.mixtures import EXPERT_NAMES, split_stacked_experts
+from memra.loading.huggingface.mixtures import EXPERT_NAMES
 
 _ROTATED_SHARE: Final = 0.5
 """Default of Glm4Config and Glm4MoeConfig in transformers."""
@@ -79,6 +80,6 @@ FAMILIES: Final = {
             "mlp.shared_experts.down_proj": "ffn_down_shexp",
         },
         read_metadata=_read_glm4moe,
-        adjust=lambda tensors, _: split_stacked_experts(tensors),
+        adjust=lambda tensors, _: split_fused_experts(tensors),
     ),
 }

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from memra.loading.fused_experts import split_fused_experts
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.families.llama import add_rope_factors
 from memra.loading.huggingface.family import ATTENTION_NAMES, PLAIN_NORMS, Family, Tensors, decoder_metadata
@@ -9,7 +10,6 @@ from memra.loading.huggingface.mixtures import (
     EXPERT_NAMES,
     SHARED_EXPERT_NAMES,
     mixture_metadata,
-    split_stacked_experts,
 )
 
 
@@ -18,7 +18,7 @@ def _mixture_metadata(config: Configuration, prefix: str) -> dict[str, object]:
 
 
 def _adjust_mixture(tensors: Tensors, config: Configuration) -> Tensors:
-    return add_rope_factors(split_stacked_experts(tensors), config)
+    return add_rope_factors(split_fused_experts(tensors), config)
 
 
 FAMILIES: Final = {

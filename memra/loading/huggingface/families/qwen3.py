@@ -2,10 +2,11 @@
 
 from typing import Final
 
+from memra.loading.fused_experts import split_fused_experts
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.families.llama import add_rope_factors
 from memra.loading.huggingface.family import ATTENTION_NAMES, PLAIN_NORMS, Family, Tensors, decoder_metadata
-from memra.loading.huggingface.mixtures import EXPERT_NAMES, mixture_metadata, split_stacked_experts
+from memra.loading.huggingface.mixtures import EXPERT_NAMES, mixture_metadata
 
 
 def _mixture_metadata(config: Configuration, prefix: str) -> dict[str, object]:
@@ -14,7 +15,7 @@ def _mixture_metadata(config: Configuration, prefix: str) -> dict[str, object]:
 
 
 def _adjust_mixture(tensors: Tensors, config: Configuration) -> Tensors:
-    return add_rope_factors(split_stacked_experts(tensors), config)
+    return add_rope_factors(split_fused_experts(tensors), config)
 
 
 _QWEN3: Final = Family("qwen3", adjust=add_rope_factors)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from memra.loading.fused_experts import split_fused_experts
 from memra.loading.huggingface.configuration import Configuration
 from memra.loading.huggingface.delta_nets import DELTA_NAMES, adjust_delta_nets, delta_metadata
 from memra.loading.huggingface.family import DENSE_NAMES, GLOBAL_NAMES, Family, Tensors
@@ -11,7 +12,6 @@ from memra.loading.huggingface.mixtures import (
     EXPERT_NAMES,
     SHARED_EXPERT_NAMES,
     mixture_metadata,
-    split_stacked_experts,
 )
 
 _ORDER_KEY: Final = "memra.delta_value_heads"
@@ -42,7 +42,7 @@ def _with_dense_width(config: Configuration) -> Configuration:
 
 
 def _adjust_mixture(tensors: Tensors, config: Configuration) -> Tensors:
-    return adjust_delta_nets(split_stacked_experts(tensors), config)
+    return adjust_delta_nets(split_fused_experts(tensors), config)
 
 
 _MIXTURE_NAMES: Final = {**DELTA_NAMES, **EXPERT_NAMES, **SHARED_EXPERT_NAMES}
