@@ -293,6 +293,16 @@ class Plan:
         address = checked(self._lib.memra_plan_page(self._plan, index))
         return ctypes.string_at(address, self._lib.memra_plan_page_bytes(self._plan))
 
+    def write_page(self, index: int, data: bytes) -> None:
+        """Make a page hold what `page` returned for one of a plan of the same kind.
+
+        Raises:
+            NativeError: no such page.
+            ValueError: the bytes are not one page's.
+        """
+        address = checked(self._lib.memra_plan_page(self._plan, index))
+        _write(address, data, self._lib.memra_plan_page_bytes(self._plan), noun="page")
+
     def state(self, index: int) -> bytes:
         """A copy of one state, float32.
 
@@ -302,9 +312,25 @@ class Plan:
         address = checked(self._lib.memra_plan_state(self._plan, index))
         return ctypes.string_at(address, self._lib.memra_plan_state_bytes(self._plan))
 
+    def write_state(self, index: int, data: bytes) -> None:
+        """Make a state hold what `state` returned.
+
+        Raises:
+            NativeError: no such state.
+            ValueError: the bytes are not one state's.
+        """
+        address = checked(self._lib.memra_plan_state(self._plan, index))
+        _write(address, data, self._lib.memra_plan_state_bytes(self._plan), noun="state")
+
     def close(self) -> None:
         """Free everything; nothing else may be called afterwards. May be called twice."""
         if self._handle is not None:
             self._lib.memra_plan_free(self._handle)
             self._handle = None
             self._kept.clear()
+
+
+def _write(address: int, data: bytes, num_bytes: int, *, noun: str) -> None:
+    if len(data) != num_bytes:
+        raise ValueError(f"a {noun} has {num_bytes} bytes, not {len(data)}")
+    ctypes.memmove(address, data, num_bytes)

@@ -6,6 +6,7 @@ is just when its pulse is wanted. One object serves all generations of the worke
 
 import time
 
+from memra.messages.load import WorkerLoad
 from memra.messages.work import WorkerBeat
 from memra.types import WorkerPhase
 
@@ -18,6 +19,7 @@ class WorkerPulse:
         self.beat_at = time.monotonic()
         self.tick_max_ms = 0.0
         self.generation = 0
+        self.load = WorkerLoad()
 
     def begin(self, generation: int) -> None:
         """A worker is about to load; called by lifecycle before it starts one."""

@@ -190,6 +190,14 @@ class CpuExecutor:
         """The raw bytes of one recurrent state."""
         return self._open_plan().state(state_id) if self._num_states else b""
 
+    def import_page(self, page_id: int, data: bytes) -> None:
+        """Make a page hold exported bytes."""
+        self._open_plan().write_page(page_id, data)
+
+    def import_state(self, state_id: int, data: bytes) -> None:
+        """Make a recurrent state hold exported bytes."""
+        self._open_plan().write_state(state_id, data)
+
     def close(self) -> None:
         """Stop the threads and free the memory; may be called twice."""
         if self._plan is not None:

@@ -121,6 +121,22 @@ class Executor(Protocol):
         """The raw bytes of one recurrent state, layer by layer; empty for a model without recurrent operators."""
         ...
 
+    def import_page(self, page_id: int, data: bytes) -> None:
+        """Make a page hold what `export_pages` gave for a page of the same model on the same executor.
+
+        Raises:
+            ValueError: the bytes are not one page's.
+        """
+        ...
+
+    def import_state(self, state_id: int, data: bytes) -> None:
+        """Make a state hold what `export_state` gave.
+
+        Raises:
+            ValueError: the bytes are not one state's.
+        """
+        ...
+
     def close(self) -> None:
         """Free the weights and the pages; nothing may be called afterwards."""
         ...

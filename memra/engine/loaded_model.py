@@ -39,6 +39,7 @@ class LoadedModel:
     Attributes:
         name: under which requests ask for it.
         executor: runs it; called by the engine's thread alone.
+        instance: tells models apart that were loaded one after the other under one name.
         context_tokens: the longest sequence that is served, prompt and answer together.
         max_rows: sequences that run at the same time.
         prefill_chunk_tokens: prompt tokens that one tick computes at most, over all sequences together.
@@ -53,6 +54,7 @@ class LoadedModel:
     max_rows: int = 16
     prefill_chunk_tokens: int = 256
     make_sampler: Callable[[int], TokenSampler] = Sampler
+    instance: int = 0
     pool: PagePool = field(init=False)
     states: PagePool = field(init=False)
 

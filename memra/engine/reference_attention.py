@@ -117,6 +117,22 @@ class PagedCache:
                 ]
         return b"".join(parts)
 
+    def load(self, page_id: int, data: bytes) -> None:
+        """Make a page hold what `export` gave for one page.
+
+        Raises:
+            ValueError: the bytes are not one page's.
+        """
+        parts = [pages[page_id] for pair in zip(self.keys, self.values, strict=True) for pages in pair]
+        num_bytes = sum(part.numel() * part.element_size() for part in parts)
+        if len(data) != num_bytes:
+            raise ValueError(f"a page has {num_bytes} bytes, not {len(data)}")
+        raw, start = np.frombuffer(data, np.uint8), 0
+        for part in parts:
+            end = start + part.numel() * part.element_size()
+            part.copy_(torch.from_numpy(raw[start:end].copy()).view(part.dtype).view(part.shape))
+            start = end
+
 
 @dataclass(frozen=True, slots=True)
 class TileGroup:

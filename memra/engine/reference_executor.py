@@ -161,6 +161,14 @@ class ReferenceExecutor:
         """Return the raw bytes of one recurrent state, layer by layer."""
         return self._states.export(state_id)
 
+    def import_page(self, page_id: int, data: bytes) -> None:
+        """Make a page hold exported bytes."""
+        self._cache.load(page_id, data)
+
+    def import_state(self, state_id: int, data: bytes) -> None:
+        """Make a recurrent state hold exported bytes."""
+        self._states.load(state_id, data)
+
     def close(self) -> None:
         """Free the weights and the pages; nothing may be called afterwards."""
         self._instructions.clear()

@@ -5,6 +5,7 @@ Trade: holds what convolutions and delta rules keep of a sequence. Refuses to kn
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from memra.layers.program import StateLayer
@@ -33,6 +34,21 @@ class RecurrentStates:
     def export(self, state_id: int) -> bytes:
         """Return the raw bytes of a state, layer by layer."""
         return b"".join(states[state_id].cpu().numpy().tobytes() for states in self._layers)
+
+    def load(self, state_id: int, data: bytes) -> None:
+        """Make a state hold what `export` gave.
+
+        Raises:
+            ValueError: the bytes are not one state's.
+        """
+        num_bytes = sum(4 * states[0].numel() for states in self._layers)
+        if len(data) != num_bytes:
+            raise ValueError(f"a state has {num_bytes} bytes, not {len(data)}")
+        values, start = np.frombuffer(data, np.float32), 0
+        for states in self._layers:
+            part = values[start : start + states[0].numel()].copy()
+            states[state_id] = torch.from_numpy(part).view(states.shape[1:]).to(states.device)
+            start += part.size
 
     def close(self) -> None:
         """Free the memory."""

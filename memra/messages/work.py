@@ -19,6 +19,9 @@ class SubmitPrompt:
         max_new_tokens: upper bound on generated tokens, at least 0; already cut to the context.
         stop_ids: the client's tokens that end the sequence; looked at before `eos_ids`, and not counted as generated.
         eos_ids: the model's own tokens that end the sequence or its turn; one that does is counted as generated.
+        instance: of the model, where several were loaded under one name; the one that the prompt was rendered for.
+        namespace: sequences share cached prefixes within a namespace alone.
+        affinity: names the conversation that the request goes on with, or None when the client did not say.
         traceparent: W3C trace context of the request, or None.
     """
 
@@ -31,6 +34,9 @@ class SubmitPrompt:
     eos_ids: frozenset[TokenId] = frozenset()
     lane: Lane = Lane.INTERACTIVE
     traceparent: str | None = None
+    instance: int = 0
+    namespace: str = field(default="", repr=False)
+    affinity: str | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """Lengths instead of the prompt."""

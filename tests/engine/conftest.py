@@ -100,7 +100,16 @@ class FakeExecutor:
         return np.array(self._states[state_id], np.int64).tobytes()
 
     def export_pages(self, page_ids: list[int]) -> bytes:
-        return self._cached_tokens[page_ids].tobytes()
+        return b"".join(
+            self._cached_tokens[page].tobytes() + self._cached_positions[page].tobytes() for page in page_ids
+        )
+
+    def import_state(self, state_id: int, data: bytes) -> None:
+        self._states[state_id] = np.frombuffer(data, np.int64).tolist()
+
+    def import_page(self, page_id: int, data: bytes) -> None:
+        tokens, positions = np.frombuffer(data, np.int64).reshape(2, self.page_tokens)
+        self._cached_tokens[page_id], self._cached_positions[page_id] = tokens, positions
 
     def close(self) -> None:
         self.is_closed = True

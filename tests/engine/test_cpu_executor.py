@@ -93,6 +93,20 @@ def test_an_unknown_way_to_keep_keys_and_values_is_refused(build: Build):
 
 
 @pytest.mark.parametrize("kv_type", KV_BOUNDS)
+def test_a_copy_of_a_page_serves_a_sequence_that_shares_its_first_tokens(kv_type: str, build: Build):
+    model, tokens = make_qwen2(), _tokens(100)
+    executor = build(model, kv_type=kv_type)
+    prefill(executor, Run(tokens, [0, 1]), 100)
+    other = [*tokens[:80], *_tokens(40, seed=9)]
+    alone = prefill(executor, Run(other, [2, 3]), 120)
+    executor.import_page(5, executor.export_pages([1]))
+    np.testing.assert_array_equal(run_rows(executor, [Run(other[80:], [0, 5], 80)])[0], alone[80:])
+    assert executor.export_pages([5]) == executor.export_pages([3])
+    with pytest.raises(ValueError, match="a page has"):
+        executor.import_page(5, b"")
+
+
+@pytest.mark.parametrize("kv_type", KV_BOUNDS)
 @pytest.mark.parametrize("family", [*FAMILIES, "sinks"])
 def test_no_cut_and_no_variant_changes_a_bit(family: str, kv_type: str, build: Build):
     model, tokens, pages = (FAMILIES | {"sinks": make_sink_model})[family](), _tokens(300), [3, 1, 4, 15, 9]

@@ -112,6 +112,21 @@ def test_a_state_is_a_snapshot_from_which_several_sequences_go_on(kind: str, bui
     np.testing.assert_array_equal(branched, other[25:])
 
 
+@pytest.mark.parametrize("kind", ["cpu", "torch"])
+def test_an_exported_state_goes_on_wherever_it_is_brought_back(kind: str, build: Build):
+    executor, other = build(kind), build(kind)
+    start = _run(25, state=0)
+    prefill(executor, start, 25)
+    data = executor.export_state(0)
+    other.import_state(7, data)
+    assert other.export_state(7) == data
+    moved = run_rows(other, [Run([5, 6], PAGES, 25, state_in=7, state_out=3)])
+    stayed = run_rows(executor, [Run([5, 6], PAGES, 25, state_in=0, state_out=3)])
+    np.testing.assert_array_equal(moved, stayed)
+    with pytest.raises(ValueError, match="a state has"):
+        other.import_state(7, data[:-4])
+
+
 @pytest.mark.parametrize("length", [513, 1024, 1100])
 def test_a_step_of_more_rows_than_the_native_engine_takes_at_once_is_one_step(length: int, build: Build):
     executor = build("cpu")

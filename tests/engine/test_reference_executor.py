@@ -54,6 +54,19 @@ def _bits(executor: ReferenceExecutor, pages: list[int]) -> bytes:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_copy_of_a_page_serves_a_sequence_that_shares_its_first_tokens(dtype: str, build: Build):
+    executor = build(MODELS["qwen2"](), dtype=dtype)
+    tokens = _tokens(100)
+    prefill(executor, Run(tokens, [0, 1]), 100)
+    other = [*tokens[:80], *_tokens(30, seed=9)]
+    alone = prefill(executor, Run(other, [2, 3]), 110)
+    executor.import_page(5, _bits(executor, [1]))
+    np.testing.assert_array_equal(run_rows(executor, [Run(other[80:], [0, 5], 80)])[0], alone[80:])
+    with pytest.raises(ValueError, match="a page has"):
+        executor.import_page(5, b"")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("family", MODELS)
 def test_no_cut_of_a_prompt_changes_a_bit(family: str, dtype: str, build: Build):
     executor = build(MODELS[family](), dtype=dtype)
