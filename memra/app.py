@@ -31,7 +31,7 @@ from memra.actors.request_walk import Stations
 from memra.actors.run_state import EXIT_WORKER_LOST, RunState
 from memra.actors.templating import Templating
 from memra.actors.worker_link import WorkerLink
-from memra.engine.engine import Engine
+from memra.engine.engine import Engine, EngineLimits
 from memra.engine.executor_choice import choose_executor
 from memra.engine.model_building import build_model
 from memra.errors import ConfigurationError, MemraError
@@ -198,7 +198,8 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
 
 def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine:
     """Load every model's weights; runs in the worker's thread."""
-    engine = Engine(progress=pulse.note_progress)
+    limits = EngineLimits(prefix_cache_bytes=plan.settings.engine.prefix_cache_mb << 20)
+    engine = Engine(progress=pulse.note_progress, limits=limits)
     backends.clear()
     for model in plan.models:
         checkpoint, settings = model.checkpoint, plan.settings.engine

@@ -149,6 +149,7 @@ class GpuWorker(ThreadActor):
             self._pulse.beat(WorkerPhase.BUSY)
             finished = engine.step()
             self._pulse.note_tick(time.monotonic() - started)
+            self._pulse.load = engine.load()
             if finished.events:
                 self._open.difference_update(_ended(finished.events))
                 self.system.call_soon(self._deliver, finished)

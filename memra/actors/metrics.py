@@ -5,7 +5,7 @@ A pure function; the bridge calls it.
 
 from typing import Any
 
-from memra.messages.work import WorkReported
+from memra.messages.work import PrefixReported, WorkReported
 from memra.telemetry import names
 
 
@@ -29,5 +29,25 @@ def public_metrics(report: WorkReported, *, num_respawns: int) -> dict[str, Any]
         names.METRIC_QUEUED_REQUESTS: report.num_queued,
         names.METRIC_PAGES_FREE: report.num_pages_free,
         names.METRIC_PAGES_TOTAL: report.num_pages_total,
+        names.METRIC_PAGES_CACHED: report.num_pages_cached,
+        names.METRIC_PREEMPTED: report.num_preempted,
+        **_prefix_metrics(report.prefix),
         names.METRIC_WORKER_RESPAWNS: num_respawns,
+    }
+
+
+def _prefix_metrics(report: PrefixReported) -> dict[str, Any]:
+    return {
+        names.METRIC_PREFIX_HITS: report.num_hits,
+        names.METRIC_PREFIX_MISSES: report.num_misses,
+        names.METRIC_PREFIX_ENTRIES: report.num_entries,
+        names.METRIC_PREFIX_BYTES: report.num_bytes,
+        names.METRIC_PREFIX_INSERTS: report.num_inserts,
+        names.METRIC_PREFIX_EVICTIONS: report.num_evictions,
+        names.METRIC_PREFIX_HIT_TOKENS: report.num_hit_tokens,
+        names.METRIC_PREFIX_HOST_ENTRIES: report.host_entries,
+        names.METRIC_PREFIX_HOST_BYTES: report.host_bytes,
+        names.METRIC_PREFIX_HOST_PROMOTIONS: report.num_promotions,
+        names.METRIC_PREFIX_HOST_DROPS: report.num_host_drops,
+        names.METRIC_LCP_HISTOGRAM: {"edges": report.lcp_edges, "counts": report.lcp_counts},
     }

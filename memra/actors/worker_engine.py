@@ -5,6 +5,7 @@ Every call comes from the worker's thread, and none may wait for anybody.
 
 from typing import Protocol
 
+from memra.messages.load import WorkerLoad
 from memra.messages.work import StepFinished, SubmitPrompt, WorkReported
 from memra.types import RequestId
 
@@ -31,6 +32,10 @@ class WorkerEngine(Protocol):
 
     def report(self) -> WorkReported:
         """Return the counters."""
+        ...
+
+    def load(self) -> WorkerLoad:
+        """Return how busy each model is; called after every step."""
         ...
 
     def check_integrity(self) -> None:

@@ -5,15 +5,40 @@ thread, and hands what `step` returns upstairs. Nothing here waits: "no room" le
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from memra.engine.host_tier import HostShares
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.model_runner import ModelRunner
+from memra.engine.prefix_budget import PrefixBudget
+from memra.engine.prefix_report import report_prefixes
 from memra.engine.step_statistics import StepStatistics
+from memra.engine.tick_plan import Share, TickPlan
 from memra.engine.work_counters import WorkCounters
 from memra.errors import ConfigurationError, EngineFaultError, UnknownModelError
+from memra.messages.load import WorkerLoad
 from memra.messages.work import RequestFailed, StepFinished, SubmitPrompt, WorkEvent, WorkReported
 from memra.types import ModelName, RequestId
+
+InstanceKey = tuple[ModelName, int]
+"""A model's name and the number of its instance."""
+
+_LEAST_CHUNK_SHARE = 0.4
+"""Of a step's time, for prompts, however long decoding takes: otherwise prompts would starve on a slow machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What all models share.
+
+    Attributes:
+        prefix_cache_bytes: for pages and states of known prefixes; 0 remembers none.
+        step_s: seconds that a step should take while somebody decodes; the length of prompt chunks follows from it.
+    """
+
+    prefix_cache_bytes: int = 0
+    step_s: float = 0.05
 
 
 def _ignore_progress(_beat_at: float) -> None:
@@ -24,7 +49,12 @@ class Engine:
     """Serves several models side by side; in every tick each of them runs at most one batch."""
 
     def __init__(
-        self, *, progress: Callable[[float], None] = _ignore_progress, clock: Callable[[], float] = time.monotonic
+        self,
+        *,
+        progress: Callable[[float], None] = _ignore_progress,
+        clock: Callable[[], float] = time.monotonic,
+        limits: EngineLimits | None = None,
+        host: HostShares | None = None,
     ) -> None:
         """Start without models.
 
@@ -32,10 +62,17 @@ class Engine:
             progress: called with the clock's time after every run of an executor, inside `step`, on its thread; must
                 be quick and must not call the engine.
             clock: seconds, never running backwards.
+            limits: what all models share.
+            host: where evicted prefixes go; owned from now on. None forgets them.
         """
         self._progress = progress
         self._clock = clock
-        self._runners: dict[ModelName, ModelRunner] = {}
+        self._limits = limits or EngineLimits()
+        self._budget = PrefixBudget(self._limits.prefix_cache_bytes)
+        self._host = host or HostShares(None)
+        self._plan = TickPlan()
+        self._num_preempted = 0
+        self._runners: dict[InstanceKey, ModelRunner] = {}
         self._pending: list[WorkEvent] = []
         self._counters = WorkCounters()
         self._statistics = StepStatistics()
@@ -45,34 +82,43 @@ class Engine:
         """Serve a model from now on, after those already there in every tick.
 
         Raises:
-            ConfigurationError: a model of this name is served already.
+            ConfigurationError: an instance of this name and number is served already.
         """
-        if model.name in self._runners:
+        key = (model.name, model.instance)
+        if key in self._runners:
             raise ConfigurationError(f"two models are named {model.name}; give one of them another name")
-        self._runners[model.name] = ModelRunner(
-            model, counters=self._counters, beat=lambda: self._progress(self._clock())
+        self._runners[key] = ModelRunner(
+            model,
+            counters=self._counters,
+            beat=lambda: self._progress(self._clock()),
+            clock=self._clock,
+            budget=self._budget,
+            host=self._host,
         )
 
-    def remove_model(self, name: ModelName) -> LoadedModel:
+    def remove_model(self, name: ModelName, instance: int = 0) -> LoadedModel:
         """Stop serving a model and give it back, with every page free; the caller closes its executor.
 
-        Its requests fail as overloaded; the next `step` says so.
+        Its requests fail as overloaded; the next `step` says so. What was remembered of its prefixes is gone.
 
         Raises:
-            UnknownModelError: no model of this name is served.
+            UnknownModelError: no such instance is served.
         """
-        if name not in self._runners:
+        runner = self._runners.pop((name, instance), None)
+        if runner is None:
             raise UnknownModelError(f"no model {name} is served")
-        runner = self._runners.pop(name)
         self._pending += runner.fail_all(f"model {name} was removed")
+        self._num_preempted += runner.num_preempted
+        runner.close()
         self._note_idleness()
         return runner.model
 
     def close(self) -> None:
         """Drop all requests without a word, and close every model's executor; nothing may be called afterwards."""
-        for name in list(self._runners):
-            self.remove_model(name).executor.close()
+        for name, instance in list(self._runners):
+            self.remove_model(name, instance).executor.close()
         self._pending.clear()
+        self._host.close()
 
     def submit(self, request: SubmitPrompt) -> None:
         """Queue a prompt; one that can never run is answered with `RequestFailed` by the next `step`.
@@ -82,7 +128,7 @@ class Engine:
         """
         if any(runner.holds(request.request_id) for runner in self._runners.values()):
             raise EngineFaultError(f"request {request.request_id} is being worked on already")
-        runner = self._runners.get(request.model)
+        runner = self._runners.get((request.model, request.instance))
         if runner is None:
             self._counters.num_failed += 1
             failed: RequestFailed | None = RequestFailed(request.request_id, f"no model {request.model} is served")
@@ -108,18 +154,32 @@ class Engine:
         return bool(self._pending) or any(runner.num_queued + runner.num_active for runner in self._runners.values())
 
     def step(self) -> StepFinished:
-        """Run one tick: every model, in the order in which they were added, admits and computes one batch.
+        """Run one tick: every model admits whom it can, and computes at most one batch, in the order of their adding.
 
-        Every decoding sequence of every model moves on by one token. A fault stays with the request that causes it.
+        What each may do is the tick plan's: every interactive sequence that decodes moves on by one token. A fault
+        stays with the request that causes it.
         """
         started_at = self._clock()
         events, self._pending = self._pending, []
-        num_decoding = sum([runner.step(events) for runner in self._runners.values()])
+        for runner in self._runners.values():
+            runner.admit(events)
+        shares = self._plan.plan({key: runner.demand() for key, runner in self._runners.items()})
+        chunk_s = self._chunk_s(shares)
+        num_decoding = sum(
+            [runner.step(events, shares[key], chunk_s=chunk_s) for key, runner in self._runners.items()]
+        )
         step_s = self._clock() - started_at
         if num_decoding:
             self._statistics.record(step_s)
         self._note_idleness()
         return StepFinished(tuple(events), step_s)
+
+    def load(self) -> WorkerLoad:
+        """Return how busy each model is; cheap enough for every step."""
+        return WorkerLoad(
+            models={name: runner.load() for (name, _), runner in self._runners.items()},
+            num_interactive=sum(runner.num_interactive for runner in self._runners.values()),
+        )
 
     def report(self) -> WorkReported:
         """Return the totals since the start and the gauges of this moment; costs a sort of the recent step times."""
@@ -135,6 +195,9 @@ class Engine:
             num_active=sum(runner.num_active for runner in runners),
             num_queued=sum(runner.num_queued for runner in runners),
             num_pages_free=sum(runner.model.pool.num_free for runner in runners),
+            num_pages_cached=sum(runner.num_cached_pages for runner in runners),
+            num_preempted=self._num_preempted + sum(runner.num_preempted for runner in runners),
+            prefix=report_prefixes([runner.prefixes for runner in runners], self._host, budget=self._budget),
             num_pages_total=sum(runner.model.pool.num_pages for runner in runners),
             step_p50_ms=self._statistics.percentile_ms(50),
             step_p99_ms=self._statistics.percentile_ms(99),
@@ -149,6 +212,16 @@ class Engine:
         """
         for runner in self._runners.values():
             runner.check_integrity()
+        self._host.check_integrity()
+
+    def _chunk_s(self, shares: Mapping[InstanceKey, Share]) -> float:
+        """Return the seconds that a prompt chunk may take in this tick, beside all that decodes in it."""
+        decode_s = sum(
+            runner.times.s_per_decode_step or 0.0
+            for key, runner in self._runners.items()
+            if shares[key].decodes and runner.num_active
+        )
+        return max(self._limits.step_s - decode_s, _LEAST_CHUNK_SHARE * self._limits.step_s)
 
     def _note_idleness(self) -> None:
         if self.has_work:

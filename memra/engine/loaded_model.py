@@ -3,33 +3,17 @@
 Knows no requests. Whoever loads a model makes one of these and closes the executor after the engine gave it back.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from memra.engine.executor import Executor
 from memra.engine.page_pool import PagePool
 from memra.engine.sampler import Sampler, TokenSampler
 from memra.errors import ConfigurationError
-from memra.types import ModelName, TokenId
+from memra.types import ModelName
 
 STATES_PER_SEQUENCE = 2
 """A step reads one state and writes the other: a failed step has destroyed nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageLease:
-    """The pages and states of one sequence, held until they are returned.
-
-    Attributes:
-        page_ids: in order of position; page `i` holds the tokens from `i * page_tokens` on.
-        num_cached_tokens: leading prompt tokens whose keys and values lie in these pages already; always fewer than
-            the prompt has, because the last prompt token must run to give logits.
-        state_ids: two states of a model with recurrent operators, used in turns; empty for others.
-    """
-
-    page_ids: tuple[int, ...] = ()
-    num_cached_tokens: int = 0
-    state_ids: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,28 +57,3 @@ class LoadedModel:
     def count_pages(self, num_tokens: int) -> int:
         """Return the number of whole pages that hold `num_tokens`."""
         return -(-num_tokens // self.executor.page_tokens)
-
-    def lease_pages(self, prompt_ids: Sequence[TokenId], capacity_tokens: int) -> PageLease | None:
-        """Reserve room for a whole sequence, so that it never runs out of pages or states halfway.
-
-        Args:
-            prompt_ids: the prompt, for which pages may be found that hold its beginning already.
-            capacity_tokens: the most tokens that the sequence can come to.
-
-        Returns:
-            None, with nothing taken, when there is no room at the moment.
-        """
-        del prompt_ids  # no prefix is kept between sequences
-        page_ids = self.pool.allocate(self.count_pages(capacity_tokens))
-        if page_ids is None:
-            return None
-        state_ids = self.states.allocate(STATES_PER_SEQUENCE) if self.states.num_pages else ()
-        if state_ids is None:
-            self.pool.release(page_ids)
-            return None
-        return PageLease(page_ids, state_ids=state_ids)
-
-    def return_pages(self, lease: PageLease) -> None:
-        """Let go of a sequence's pages and states."""
-        self.pool.release(lease.page_ids)
-        self.states.release(lease.state_ids)

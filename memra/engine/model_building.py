@@ -23,6 +23,8 @@ from memra.types import ModelName
 PAGE_TOKENS = 64
 """Tokens per cache page: small enough that a short answer wastes little, large enough for block reads."""
 _MIB = 1 << 20
+_MOST_KEPT_STATES = 4096
+"""Of known prefixes, for models with small states: more than this many turns of conversations are rarely gone back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,17 @@ def state_bytes_per_sequence(program: Program) -> int:
     return 4 * STATES_PER_SEQUENCE * sum(prod(layer.shape) for layer in program.state_layers)
 
 
+def count_states(program: Program, settings: EngineSettings) -> int:
+    """Return how many recurrent states a model needs: for every row those that it uses in turns and one to go on from,
+    and as many as the memory for known prefixes holds; 0 for a program without recurrent operators.
+    """
+    if not program.state_layers:
+        return 0
+    state_bytes = state_bytes_per_sequence(program) // STATES_PER_SEQUENCE
+    num_kept = settings.prefix_cache_mb * _MIB // state_bytes
+    return settings.max_rows * (STATES_PER_SEQUENCE + 1) + min(num_kept, _MOST_KEPT_STATES)
+
+
 def refuse_unrunnable(program: Program, choice: ExecutorChoice) -> None:
     """Refuse a program that the chosen executor does not run, before its weights are loaded.
 
@@ -97,7 +110,7 @@ def build_model(
         UnsupportedModelError: the chosen executor does not run a shape or a quant type of the model.
     """
     is_native = plan.choice.kind is ExecutorKind.CPU
-    num_states = settings.max_rows * STATES_PER_SEQUENCE if plan.program.state_layers else 0
+    num_states = count_states(plan.program, settings)
     executor = (
         _build_on_cpu(plan, tensors, num_states=num_states, cache=_find_cache(settings, identity))
         if is_native

@@ -9,36 +9,64 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from memra.engine.host_tier import HostShares
 from memra.engine.loaded_model import LoadedModel
+from memra.engine.prefix_budget import PrefixBudget
+from memra.engine.prefix_cache import PrefixCache
 from memra.engine.row_batches import RowBatchBuilder, RowSpan
 from memra.engine.scheduler import Scheduler
 from memra.engine.sequence import Sequence, SequencePhase
+from memra.engine.sequence_memory import SequenceMemory
+from memra.engine.step_times import StepTimes
+from memra.engine.tick_plan import Demand, Share
 from memra.engine.work_counters import WorkCounters
+from memra.messages.load import ModelLoad
 from memra.messages.work import PromptStarted, RequestFailed, SubmitPrompt, TokensGenerated, WorkEvent
-from memra.types import RequestId, StopCause
+from memra.types import Lane, RequestId, StopCause
 
 _ENDING_TOKENS = (StopCause.STOP_TOKEN, StopCause.END_OF_SEQUENCE)
 """Ends by a token that is no part of the answer."""
+
+_SMALLEST_CHUNK_ROWS = 16
+"""Prompt tokens that a chunk has at least, however slow the machine: less wastes the reading of the weights."""
+_FIRST_CHUNK_ROWS = 64
+"""Prompt tokens of a chunk beside decoding rows before any was measured."""
 
 
 class ModelRunner:
     """Moves one model's sequences on."""
 
-    def __init__(self, model: LoadedModel, *, counters: WorkCounters, beat: Callable[[], None]) -> None:
+    def __init__(  # noqa: PLR0913  (what all models share, and the clock)
+        self,
+        model: LoadedModel,
+        *,
+        counters: WorkCounters,
+        beat: Callable[[], None],
+        clock: Callable[[], float],
+        budget: PrefixBudget,
+        host: HostShares,
+    ) -> None:
         """Take a model over.
 
         Args:
             model: nobody else may use it until the runner is dropped.
             counters: shared totals to add to.
             beat: called after every run of the executor, so that a long tick shows signs of life.
+            clock: seconds, never running backwards.
+            budget: for remembered prefixes, shared by all models.
+            host: where evicted prefixes go, shared by all models.
         """
         self.model = model
+        self.times = StepTimes()
         self._counters = counters
         self._beat = beat
-        self._scheduler = Scheduler(model)
+        self._clock = clock
+        self._memory = SequenceMemory(model, budget=budget, host=host)
+        self._scheduler = Scheduler(model, self._memory)
         self._batches = RowBatchBuilder(model)
         self._sampler = model.make_sampler(model.executor.vocab_size)
         self._sequences: dict[RequestId, Sequence] = {}
+        self._load: ModelLoad | None = None
 
     @property
     def num_queued(self) -> int:
@@ -49,6 +77,48 @@ class ModelRunner:
     def num_active(self) -> int:
         """Sequences that hold a row."""
         return self._scheduler.num_running
+
+    @property
+    def num_interactive(self) -> int:
+        """Interactive sequences that wait or run."""
+        return self._scheduler.count_interactive()
+
+    @property
+    def num_preempted(self) -> int:
+        """Times that a sequence gave its room up for a more urgent one."""
+        return self._scheduler.num_preempted
+
+    @property
+    def num_cached_pages(self) -> int:
+        """Pages that hold remembered prefixes and nothing else."""
+        return self.model.pool.count_alone(self._memory.prefixes.held_pages())
+
+    @property
+    def prefixes(self) -> PrefixCache:
+        """What is remembered of sequences that ran."""
+        return self._memory.prefixes
+
+    def demand(self) -> Demand:
+        """Return what could be done now."""
+        return self._scheduler.demand()
+
+    def load(self) -> ModelLoad:
+        """Return how busy the model is; made anew only when a sequence has come or gone."""
+        if self._load is None:
+            model = self.model
+            self._load = ModelLoad(
+                page_tokens=model.executor.page_tokens,
+                num_pages=model.pool.num_pages,
+                num_pages_free=self._memory.count_room(),
+                num_pages_queued=self._scheduler.count_queued_pages(),
+                max_rows=model.max_rows,
+                num_active=self._scheduler.num_running,
+                num_queued=self._scheduler.count_queued(),
+                s_per_prefill_token=self.times.s_per_prefill_token,
+                s_per_decode_step=self.times.s_per_decode_step,
+                mean_row_s=self.times.mean_row_s,
+            )
+        return self._load
 
     def holds(self, request_id: RequestId) -> bool:
         """Whether the request is queued or running here."""
@@ -63,6 +133,7 @@ class ModelRunner:
         sequence = Sequence(request, context_tokens=self.model.context_tokens)
         self._sequences[request.request_id] = sequence
         self._scheduler.enqueue(sequence)
+        self._load = None
         return None
 
     def abort(self, request_id: RequestId) -> None:
@@ -76,22 +147,46 @@ class ModelRunner:
         """Retire every sequence because the model goes away; trying again makes sense to them."""
         return [self._fail(sequence, detail, overloaded=True) for sequence in list(self._sequences.values())]
 
-    def step(self, events: list[WorkEvent]) -> int:
-        """Admit who fits, then compute and sample one batch.
+    def admit(self, events: list[WorkEvent]) -> None:
+        """Give a row to everybody who fits."""
+        while (sequence := self._scheduler.admit_next()) is not None:
+            self._load = None
+            sequence.started_at = self._clock()
+            if sequence.generates_nothing:
+                self._announce(sequence, events)
+                self._complete(sequence)
+                events.append(TokensGenerated(sequence.request_id, (), num_generated=0, stop=StopCause.MAX_TOKENS))
+
+    def step(self, events: list[WorkEvent], share: Share, *, chunk_s: float) -> int:
+        """Compute and sample one batch.
 
         Args:
             events: what happens is added here, in order.
+            share: what may be done in this tick.
+            chunk_s: seconds that prompts may take where the share bounds them.
 
         Returns:
             The number of decoding sequences in the batch.
         """
-        while (sequence := self._scheduler.admit_next()) is not None:
-            self._welcome(sequence, events)
-        spans = self._scheduler.plan_spans()
+        lanes = (Lane.INTERACTIVE,) * share.prefills + (Lane.JUDGE, Lane.HARVEST) * share.prefills_dark
+        num_prefill_rows = self._rows_within(chunk_s) if share.is_bounded else None
+        spans = self._scheduler.plan_spans(decodes=share.decodes, lanes=lanes, num_prefill_rows=num_prefill_rows)
         num_decoding = sum(span.sequence.phase is SequencePhase.DECODING for span in spans)
+        for span in spans:
+            if not span.sequence.is_announced:
+                self._announce(span.sequence, events)
         if spans:
+            started_at = self._clock()
+            num_rows = sum(span.num_rows for span in spans)
             self._run(spans, events)
+            self.times.note_run(
+                self._clock() - started_at, num_decoding=num_decoding, num_prefill_rows=num_rows - num_decoding
+            )
         return num_decoding
+
+    def close(self) -> None:
+        """Forget all prefixes; every sequence is gone."""
+        self._memory.close()
 
     def check_integrity(self) -> None:
         """Compare sequences, rows and pages with each other; raises `IntegrityError`."""
@@ -110,15 +205,18 @@ class ModelRunner:
             return f"the sequence may need {num_pages} cache pages, but the model has {self.model.pool.num_pages}"
         return None
 
-    def _welcome(self, sequence: Sequence, events: list[WorkEvent]) -> None:
-        num_cached = sequence.lease.num_cached_tokens
+    def _rows_within(self, seconds: float) -> int:
+        num_rows = self.times.rows_within(seconds)
+        return _FIRST_CHUNK_ROWS if num_rows is None else max(_SMALLEST_CHUNK_ROWS, num_rows)
+
+    def _announce(self, sequence: Sequence, events: list[WorkEvent]) -> None:
+        """Say that a sequence's prefill begins, and what of it was there already."""
+        sequence.is_announced = True
+        num_cached = sequence.num_computed_tokens
         self._counters.num_admitted += 1
         self._counters.num_prompt_tokens += len(sequence.request.prompt_ids)
         self._counters.num_cached_tokens += num_cached
         events.append(PromptStarted(sequence.request_id, num_cached))
-        if sequence.generates_nothing:
-            self._complete(sequence)
-            events.append(TokensGenerated(sequence.request_id, (), num_generated=0, stop=StopCause.MAX_TOKENS))
 
     def _run(self, spans: list[RowSpan], events: list[WorkEvent]) -> None:
         """Compute the spans together; where that fails, each alone, to find the sequence at fault.
@@ -146,7 +244,7 @@ class ModelRunner:
         """Note what was computed and sample: `logits` is `[N, vocab_size]`, one row per sampled span."""
         num_sampled = 0
         for span in spans:
-            span.sequence.mark_computed(span.num_rows)
+            self._memory.accept(span.sequence, span.num_rows)
             if span.is_sampled:
                 events.append(self._sample(span.sequence, logits[num_sampled]))
                 num_sampled += 1
@@ -167,6 +265,8 @@ class ModelRunner:
         return TokensGenerated(request.request_id, token_ids, num_generated=sequence.num_generated, stop=stop)
 
     def _complete(self, sequence: Sequence) -> None:
+        if sequence.num_starts:
+            self.times.note_row(self._clock() - sequence.started_at)
         self._retire(sequence)
         self._counters.num_completed += 1
 
@@ -182,4 +282,5 @@ class ModelRunner:
 
     def _retire(self, sequence: Sequence) -> None:
         del self._sequences[sequence.request_id]
+        self._load = None
         self._scheduler.retire(sequence)

@@ -121,12 +121,44 @@ class ReportWork:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixReported:
+    """What is remembered of sequences that ran, over all models.
+
+    Attributes:
+        num_hits, num_misses: sequences that went on from something remembered, and that did not.
+        num_hit_tokens: prompt tokens that were not computed again.
+        num_inserts, num_evictions: pages that came; pages and states that went or were moved to the host store.
+        num_entries, num_bytes: pages of the moment, in the executors and in the host store; bytes in the executors.
+        lcp_counts: sequences by length of their known prefix; `lcp_edges` are the classes' lower bounds, tokens.
+        host_entries, host_bytes: pages and states in the host store.
+        num_promotions: pages and states that came back from it.
+        num_host_drops: that were forgotten for want of room in it.
+    """
+
+    num_hits: int = 0
+    num_misses: int = 0
+    num_hit_tokens: int = 0
+    num_inserts: int = 0
+    num_evictions: int = 0
+    num_entries: int = 0
+    num_bytes: int = 0
+    lcp_edges: tuple[int, ...] = ()
+    lcp_counts: tuple[int, ...] = ()
+    host_entries: int = 0
+    host_bytes: int = 0
+    num_promotions: int = 0
+    num_host_drops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class WorkReported:
     """Counters of the worker since its start, and gauges of this moment.
 
     Attributes:
         step_p50_ms, step_p99_ms: over the recent steps that decoded at least one row; None before the first.
         num_pages_free, num_pages_total: summed over all models.
+        num_pages_cached: that hold remembered prefixes and nothing else; they are given up when a sequence needs them.
+        num_preempted: times that a sequence gave its room up for a more urgent one.
     """
 
     num_admitted: int = 0
@@ -140,6 +172,9 @@ class WorkReported:
     num_queued: int = 0
     num_pages_free: int = 0
     num_pages_total: int = 0
+    num_pages_cached: int = 0
+    num_preempted: int = 0
+    prefix: PrefixReported = field(default_factory=PrefixReported)
     step_p50_ms: float | None = None
     step_p99_ms: float | None = None
     idle_s: float = 0.0

@@ -198,6 +198,13 @@ class EngineSettings:
     kv_memory_mb: int = _setting(
         2048, "Memory for keys and values of each model, MiB.", env="MEMRA_KV_MB", parse=int, check=_at_least(1)
     )
+    prefix_cache_mb: int = _setting(
+        1024,
+        "Memory for keys, values and states of known prefixes, of all models together, MiB; 0 remembers none.",
+        env="MEMRA_PREFIX_CACHE_MB",
+        parse=int,
+        check=_at_least(0),
+    )
     repack_cache: Path | None = _setting(
         None,
         "Folder where the native engine keeps repacked weights, for a start without repacking; unset: nowhere.",

@@ -30,6 +30,7 @@ from memra.gate.keys import KeyCheck
 from memra.gate.slots import SlotTable, lane_limits
 from memra.messages.admission import RequestEnded
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyStarted, TextPrompt
+from memra.messages.load import WorkerLoad
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import PromptStarted, RequestFailed, StepFinished, SubmitPrompt, TokensGenerated, WorkReported
@@ -172,6 +173,9 @@ class FakeEngine:
             num_cached_tokens=10,
             num_active=len(self.rows),
         )
+
+    def load(self) -> WorkerLoad:
+        return WorkerLoad(num_interactive=len(self.rows))
 
     def check_integrity(self) -> None:
         self.num_checks += 1

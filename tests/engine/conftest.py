@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 
 from memra.engine.engine import Engine
 from memra.engine.executor import RowBatch
+from memra.engine.host_store import LostBlobError
 from memra.engine.loaded_model import LoadedModel
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import PromptStarted, RequestFailed, StepFinished, SubmitPrompt, TokensGenerated
 from memra.types import ModelName, RequestId
+
+
+_MOST_TOKENS = 256
+"""Of a fake state."""
 
 
 class MalformedBatchError(BaseException):
@@ -97,7 +102,10 @@ class FakeExecutor:
         return states
 
     def export_state(self, state_id: int) -> bytes:
-        return np.array(self._states[state_id], np.int64).tobytes()
+        tokens = self._states.get(state_id, [])
+        state = np.zeros(1 + _MOST_TOKENS, np.int64)
+        state[: 1 + len(tokens)] = [len(tokens), *tokens]
+        return state.tobytes()
 
     def export_pages(self, page_ids: list[int]) -> bytes:
         return b"".join(
@@ -105,7 +113,8 @@ class FakeExecutor:
         )
 
     def import_state(self, state_id: int, data: bytes) -> None:
-        self._states[state_id] = np.frombuffer(data, np.int64).tolist()
+        num, *tokens = np.frombuffer(data, np.int64).tolist()
+        self._states[state_id] = tokens[:num]
 
     def import_page(self, page_id: int, data: bytes) -> None:
         tokens, positions = np.frombuffer(data, np.int64).reshape(2, self.page_tokens)
@@ -158,6 +167,44 @@ def _require(is_sound: bool, complaint: str) -> None:  # noqa: FBT001  (reads li
 
 def _is_within(values: NDArray[np.int32], bound: int) -> bool:
     return bool(((values >= 0) & (values < bound)).all())
+
+
+class MemoryStore:
+    """A host store in a dictionary, with books that are checked."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.blobs: dict[int, bytes] = {}
+        self.lost: set[int] = set()
+        self.is_on = True
+        self.num_puts = 0
+        self.is_closed = False
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(map(len, self.blobs.values()))
+
+    def put(self, data: bytes) -> Any:
+        if self.num_bytes + len(data) > self.limit_bytes:
+            return None
+        self.num_puts += 1
+        self.blobs[self.num_puts] = data
+        return self.num_puts
+
+    def get(self, handle: int) -> bytes:
+        if handle in self.lost:
+            raise LostBlobError("lost")
+        return self.blobs[handle]
+
+    def free(self, handle: int) -> None:
+        del self.blobs[handle]
+
+    def close(self) -> None:
+        assert not self.blobs, "blobs are left"
+        self.is_closed = True
+
+    def check_integrity(self) -> None:
+        assert self.num_bytes <= self.limit_bytes
 
 
 class Outcome:
@@ -237,6 +284,11 @@ def _watch(*models: LoadedModel, **options: Any) -> Watcher:
 @pytest.fixture(scope="session")
 def fake_executor() -> type[FakeExecutor]:
     return FakeExecutor
+
+
+@pytest.fixture(scope="session")
+def memory_store() -> type[MemoryStore]:
+    return MemoryStore
 
 
 @pytest.fixture(scope="session")

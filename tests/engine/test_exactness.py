@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memra.engine.engine import EngineLimits
+from memra.engine.host_tier import HostShares
 from memra.engine.sampler import Sampler
 from memra.engine.token_window import TokenWindow
 from memra.messages.sampling import SamplingParams
@@ -58,6 +60,7 @@ def _draw_arrivals(random: np.random.Generator, make_request: Make, vocab_sizes:
             stop_ids=stops,
             eos_ids=frozenset({int(random.integers(0, vocab_sizes[model]))}),
             lane=Lane(str(random.choice(list(Lane)))),
+            namespace=str(random.choice(["", "", "", "other"])),
         )
         tick = int(random.integers(0, 150))
         leaves_at = tick + int(random.integers(0, 40)) if random.random() < 0.3 else None
@@ -93,9 +96,27 @@ def _play(watched: Any, arrivals: list[Arrival]) -> None:
         tick += 1
 
 
+@dataclass(frozen=True)
+class Cache:
+    """How much the engine may remember."""
+
+    num_bytes: int
+    host_bytes: int = 0
+
+
+CACHES = {"none": Cache(0), "small": Cache(20_000), "large": Cache(1 << 20), "host": Cache(7000, host_bytes=20_000)}
+
+
+@pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("seed", range(6))
-def test_two_hundred_random_requests_get_what_each_gets_alone(
-    watch: Make, make_model: Make, make_request: Make, fake_executor: Make, seed: int
+def test_two_hundred_random_requests_get_what_each_gets_alone(  # noqa: PLR0913  (fixtures)
+    watch: Make,
+    make_model: Make,
+    make_request: Make,
+    fake_executor: Make,
+    memory_store: Make,
+    seed: int,
+    cache: str,
 ):
     random = np.random.default_rng(seed)
     models = [
@@ -108,11 +129,13 @@ def test_two_hundred_random_requests_get_what_each_gets_alone(
         )
         for name, sizes in (
             ("x", {"vocab_size": 40, "page_tokens": 4, "num_pages": 40}),
-            ("y", {"vocab_size": 64, "page_tokens": 8, "num_pages": 24, "num_states": 10}),
+            ("y", {"vocab_size": 64, "page_tokens": 8, "num_pages": 24, "num_states": 24}),
         )
     ]
     arrivals = _draw_arrivals(random, make_request, {"x": 40, "y": 64})
-    watched = watch(*models)
+    store = memory_store(CACHES[cache].host_bytes)
+    host = HostShares(store, tenant_percent=80) if CACHES[cache].host_bytes else None
+    watched = watch(*models, limits=EngineLimits(prefix_cache_bytes=CACHES[cache].num_bytes), host=host)
     _play(watched, arrivals)
 
     executors = {model.name: model.executor for model in models}
@@ -126,11 +149,19 @@ def test_two_hundred_random_requests_get_what_each_gets_alone(
         else:
             assert outcome.token_ids == expected
     report = watched.engine.report()
-    assert report.num_pages_free == report.num_pages_total == 64
-    assert all(model.states.num_free == model.states.num_pages for model in models)
+    assert report.num_pages_free + report.num_pages_cached == report.num_pages_total == 64
     assert report.num_completed > NUM_REQUESTS // 2
     assert report.num_aborted > 5
     assert report.num_completed + report.num_aborted == NUM_REQUESTS
+    assert (report.prefix.num_hit_tokens > 0) == (report.num_cached_tokens > 0) == (cache != "none")
+    assert (report.prefix.num_promotions > 0) == (cache == "host")
+    assert report.num_preempted > 0
+    if cache != "none":
+        assert all(runner.prefixes.counts.num_hit_tokens > 0 for runner in watched.engine._runners.values())
+    watched.engine.close()
+    assert all(model.pool.num_free == model.pool.num_pages for model in models)
+    assert all(model.states.num_free == model.states.num_pages for model in models)
+    assert not store.blobs
 
 
 @pytest.mark.parametrize("chunk_tokens", [1, 3, 4, 7, 64])

@@ -15,13 +15,3 @@ def test_a_limit_below_one_is_refused_by_name(make_model: Callable[..., Any], li
 def test_pages_are_counted_whole(make_model: Callable[..., Any]):
     model = make_model()
     assert [model.count_pages(num_tokens) for num_tokens in (0, 1, 4, 5)] == [0, 1, 1, 2]
-
-
-def test_a_lease_covers_the_capacity_and_can_be_returned(make_model: Callable[..., Any]):
-    model = make_model()
-    lease = model.lease_pages((1, 2, 3), 9)
-    assert len(lease.page_ids) == 3
-    assert lease.num_cached_tokens == 0
-    assert model.lease_pages((1,), 63 * 4) is None
-    model.return_pages(lease)
-    assert model.pool.num_free == 64

@@ -1,9 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from memra.engine.loaded_model import PageLease
 from memra.engine.row_batches import RowBatchBuilder, RowSpan
-from memra.engine.sequence import Sequence
+from memra.engine.sequence import PageLease, Sequence
 
 
 def _start(request: Any, page_ids: tuple[int, ...], num_cached_tokens: int = 0) -> Sequence:

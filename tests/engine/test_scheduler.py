@@ -3,8 +3,11 @@ from typing import Any
 
 import pytest
 
+from memra.engine.host_tier import HostShares
+from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.scheduler import Scheduler
 from memra.engine.sequence import Sequence, SequencePhase
+from memra.engine.sequence_memory import SequenceMemory
 from memra.errors import IntegrityError
 from memra.types import Lane
 
@@ -14,7 +17,8 @@ class Desk:
 
     def __init__(self, model: Any, make_request: Callable[..., Any]) -> None:
         self.model = model
-        self.scheduler = Scheduler(model)
+        self.memory = SequenceMemory(model, budget=PrefixBudget(0), host=HostShares(None))
+        self.scheduler = Scheduler(model, self.memory)
         self._make_request = make_request
         self.sequences: dict[str, Sequence] = {}
 
@@ -38,7 +42,7 @@ class Desk:
     def compute(self) -> None:
         """Do what the plan says."""
         for span in self.scheduler.plan_spans():
-            span.sequence.mark_computed(span.num_rows)
+            self.memory.accept(span.sequence, span.num_rows)
             if span.is_sampled:
                 span.sequence.append(1)
 
@@ -108,7 +112,7 @@ def test_the_reservation_ends_at_the_context(open_desk: Callable[..., Desk]):
     desk = open_desk(context_tokens=16)
     desk.enqueue("a", num_prompt_tokens=4, max_new_tokens=1000)
     assert desk.admit() == ["a"]
-    assert len(desk.sequences["a"].lease.page_ids) == 4
+    assert len(desk.sequences["a"].page_ids) == 4
 
 
 def test_the_head_of_the_queue_is_not_overtaken_by_what_would_fit(open_desk: Callable[..., Desk]):
@@ -181,13 +185,14 @@ def test_check_integrity_names_a_sequence_that_lost_its_pages(open_desk: Callabl
     desk = open_desk()
     desk.enqueue("a")
     desk.admit()
-    desk.model.return_pages(desk.sequences["a"].finish())
+    desk.memory.release(desk.sequences["a"])
+    desk.sequences["a"].finish()
     with pytest.raises(IntegrityError, match="sequence a is finished with 0 pages"):
         desk.scheduler.check_integrity()
 
 
 def test_check_integrity_finds_pages_that_nobody_holds(open_desk: Callable[..., Desk]):
     desk = open_desk()
-    desk.model.lease_pages((1,), 1)
+    desk.model.pool.allocate(1)
     with pytest.raises(IntegrityError, match="page 0"):
         desk.scheduler.check_integrity()
