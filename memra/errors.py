@@ -54,6 +54,14 @@ class IntegrityError(MemraError):
     """The engine's own bookkeeping contradicts itself: a bug, after which the worker must not go on."""
 
 
+class LostBlobError(MemraError):
+    """What was put into the host tier cannot be had back as it was; whoever holds its handle drops the entry."""
+
+
+class HandoffError(MemraError):
+    """The hand-off file is refused, or cannot be written; serving goes on without it."""
+
+
 class RequestError(MemraError):
     """A request that is answered with an error.
 

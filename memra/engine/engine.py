@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from memra.engine.host_tier import HostShares
+from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.model_runner import ModelRunner
 from memra.engine.prefix_budget import PrefixBudget
@@ -165,9 +165,7 @@ class Engine:
             runner.admit(events)
         shares = self._plan.plan({key: runner.demand() for key, runner in self._runners.items()})
         chunk_s = self._chunk_s(shares)
-        num_decoding = sum(
-            [runner.step(events, shares[key], chunk_s=chunk_s) for key, runner in self._runners.items()]
-        )
+        num_decoding = sum([runner.step(events, shares[key], chunk_s=chunk_s) for key, runner in self._runners.items()])
         step_s = self._clock() - started_at
         if num_decoding:
             self._statistics.record(step_s)

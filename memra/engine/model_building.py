@@ -24,7 +24,7 @@ PAGE_TOKENS = 64
 """Tokens per cache page: small enough that a short answer wastes little, large enough for block reads."""
 _MIB = 1 << 20
 _MOST_KEPT_STATES = 4096
-"""Of known prefixes, for models with small states: more than this many turns of conversations are rarely gone back to."""
+"""Of known prefixes, for models with small states: more turns than this are rarely gone back to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,9 @@ def state_bytes_per_sequence(program: Program) -> int:
 
 
 def count_states(program: Program, settings: EngineSettings) -> int:
-    """Return how many recurrent states a model needs: for every row those that it uses in turns and one to go on from,
-    and as many as the memory for known prefixes holds; 0 for a program without recurrent operators.
+    """Return how many recurrent states a model needs; 0 for a program without recurrent operators.
+
+    For every row those that it uses in turns and one to go on from, and as many as the memory for known prefixes holds.
     """
     if not program.state_layers:
         return 0

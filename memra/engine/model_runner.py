@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from memra.engine.host_tier import HostShares
+from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.prefix_cache import PrefixCache

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from memra.engine.executor import Executor
-from memra.engine.host_tier import Demoted, HostShares
+from memra.engine.host_shares import Demoted, HostShares
 from memra.engine.page_pool import PagePool
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.prefix_tree import PrefixMatch, PrefixNode, PrefixTree, Snapshot

@@ -6,7 +6,7 @@ there now: a model that goes takes its counts with it.
 
 from collections.abc import Sequence
 
-from memra.engine.host_tier import HostShares
+from memra.engine.host_shares import HostShares
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.prefix_cache import LCP_EDGES, PrefixCache
 from memra.messages.work import PrefixReported

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from memra.engine.conversation import choose_branch_points, fingerprint
-from memra.engine.host_tier import HostShares
+from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import STATES_PER_SEQUENCE, LoadedModel
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.prefix_cache import PrefixCache
@@ -49,9 +49,7 @@ class SequenceMemory:
         """
         self._model = model
         self._page_tokens = model.executor.page_tokens
-        self.prefixes = PrefixCache(
-            model.executor, pages=model.pool, states=model.states, budget=budget, host=host
-        )
+        self.prefixes = PrefixCache(model.executor, pages=model.pool, states=model.states, budget=budget, host=host)
         self._budget = budget
         self._conversations: OrderedDict[tuple[str, str], PrefixNode] = OrderedDict()
 
@@ -158,9 +156,7 @@ class SequenceMemory:
         """
         self.prefixes.check_integrity()
         self._model.pool.check_integrity([*(sequence.page_ids for sequence in sequences), self.prefixes.held_pages()])
-        borrowed = [
-            [sequence.state_in] for sequence in sequences if sequence.borrowed is not None
-        ]
+        borrowed = [[sequence.state_in] for sequence in sequences if sequence.borrowed is not None]
         own = [sequence.state_ids for sequence in sequences]
         self._model.states.check_integrity([*own, *borrowed, self.prefixes.held_states()])
 
@@ -353,5 +349,3 @@ def _state_of(snapshot: Snapshot) -> int:
 def _is_interval(sequence: Sequence) -> bool:
     num_answered = sequence.num_computed_tokens - len(sequence.request.prompt_ids)
     return num_answered > 0 and num_answered % _DECODE_INTERVAL_TOKENS == 0
-
-

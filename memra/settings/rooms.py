@@ -31,6 +31,10 @@ def _at_least(minimum: float) -> Callable[[Any], str | None]:
     return lambda value: None if value >= minimum else f"must be at least {minimum:g}"
 
 
+def _between(minimum: int, maximum: int) -> Callable[[Any], str | None]:
+    return lambda value: None if minimum <= value <= maximum else f"must be from {minimum} to {maximum}"
+
+
 def _one_of(*names: str) -> Callable[[Any], str | None]:
     return lambda value: None if value in names else f"must be one of {', '.join(names)}"
 
@@ -227,6 +231,58 @@ class EngineSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class HostTierSettings:
+    """Where cached prefixes go that no longer fit the model's own memory, and what a restart hands on."""
+
+    memory_mb: int = _setting(
+        0,
+        "Room for evicted prefixes, MiB: pinned memory beside a GPU, a file beside the native engine; 0: off.",
+        env="MEMRA_KV_HOST_MB",
+        parse=int,
+        check=_at_least(0),
+    )
+    directory: Path | None = _setting(
+        None,
+        "Folder of that file, on a disk rather than in memory; unset: the system's folder for temporary files.",
+        env="MEMRA_KV_HOST_DIR",
+        parse=_path,
+    )
+    verify: bool = _setting(
+        False,
+        "Keep a digest of what is evicted and check it on the way back.",
+        env="MEMRA_KV_HOST_VERIFY",
+        parse=parse_switch,
+    )
+    tenant_percent: int = _setting(
+        50,
+        "Most of the room that one tenant may fill, percent.",
+        env="MEMRA_KV_HOST_TENANT_PCT",
+        parse=int,
+        check=_between(1, 100),
+    )
+    handoff: Path | None = _setting(
+        None,
+        "File through which cached prefixes pass from a server to its successor; unset: they do not.",
+        env="MEMRA_KV_HOST_HANDOFF",
+        parse=_path,
+    )
+    handoff_mb: int = _setting(
+        0,
+        "Most that the hand-off file takes, MiB, the newest first; 0: everything.",
+        env="MEMRA_KV_HOST_HANDOFF_MB",
+        parse=int,
+        check=_at_least(0),
+    )
+    handoff_io: str = _setting(
+        "buffered",
+        "How the hand-off file is read and written: `buffered`, or `direct`, past the system's page cache.",
+        env="MEMRA_KV_HOST_HANDOFF_IO",
+        parse=_word,
+        check=_one_of("buffered", "direct"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LifecycleSettings:
     """Start, supervision and the way down."""
 
@@ -276,6 +332,7 @@ class Settings:
     gate: GateSettings = field(default_factory=GateSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
+    host_tier: HostTierSettings = field(default_factory=HostTierSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     plugins: PluginSettings = field(default_factory=PluginSettings)
 
@@ -285,6 +342,7 @@ ROOMS: Mapping[str, type[Any]] = {
     "gate": GateSettings,
     "models": ModelSettings,
     "engine": EngineSettings,
+    "host_tier": HostTierSettings,
     "lifecycle": LifecycleSettings,
     "plugins": PluginSettings,
 }

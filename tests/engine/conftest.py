@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from memra.engine.engine import Engine
 from memra.engine.executor import RowBatch
-from memra.engine.host_store import LostBlobError
 from memra.engine.loaded_model import LoadedModel
+from memra.errors import LostBlobError
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import PromptStarted, RequestFailed, StepFinished, SubmitPrompt, TokensGenerated
 from memra.types import ModelName, RequestId
-
 
 _MOST_TOKENS = 256
 """Of a fake state."""

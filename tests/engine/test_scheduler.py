@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from memra.engine.host_tier import HostShares
+from memra.engine.host_shares import HostShares
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.scheduler import Scheduler
 from memra.engine.sequence import Sequence, SequencePhase
