@@ -396,8 +396,6 @@ class HandoffReader:
 
     def _read_outline(self, length: int) -> tuple[EntryOutline, bytes]:
         """The outline, and the bytes that it was made from with their length in front."""
-        if length < OUTLINE_LENGTH.size:
-            raise _SkippedFrame(SkipReason.DAMAGED)
         prefix = self._read(OUTLINE_LENGTH.size)
         (num_bytes,) = OUTLINE_LENGTH.unpack(prefix)
         if num_bytes > min(length - OUTLINE_LENGTH.size, MAX_OUTLINE_BYTES):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
@@ -239,3 +240,11 @@ def test_blobs_that_do_not_match_the_extents_are_found(make_store, damage):
     damage(store)
     with pytest.raises(IntegrityError):
         store.check_integrity()
+
+
+def test_pinned_memory_is_torchs_where_there_is_a_device_and_refused_where_there_is_none():
+    store = PinnedStore(LIMIT, slab_bytes=LIMIT)
+    handle = store.put(b"page")
+    assert store.is_on == torch.cuda.is_available() == (handle is not None)
+    assert handle is None or store.get(handle) == b"page"
+    store.close()

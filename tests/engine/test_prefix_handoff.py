@@ -6,6 +6,7 @@ import os
 import struct
 import tracemalloc
 from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,17 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from memra.engine import block_files, prefix_handoff
+from memra.engine import block_files, handoff_format, prefix_handoff
 from memra.engine.block_files import BlockWriter
-from memra.engine.handoff_format import MAGIC, HandoffHeader, ModelStamp, encode_header
+from memra.engine.handoff_format import (
+    MAGIC,
+    MAX_OUTLINE_BYTES,
+    EntryOutline,
+    HandoffHeader,
+    ModelStamp,
+    encode_header,
+    encode_outline,
+)
 from memra.engine.prefix_handoff import (
     ExportReport,
     HandoffEntry,
@@ -193,6 +202,7 @@ def _with_header(sound: bytes, header: bytes) -> bytes:
         (lambda s: _with_header(s, encode_header(HandoffHeader(int(NOW) - 3601, MODELS, 6, 0))), "3601 s old"),
         (lambda s: _with_header(s, encode_header(HandoffHeader(int(NOW) + 1, MODELS, 6, 0))), "in the future"),
         (lambda s: _with_header(s, encode_header(HandoffHeader(int(NOW), (PLAIN, PLAIN), 6, 0))), "twice"),
+        (lambda s: _with_true_digests(s[:20] + struct.pack("<I", HEADER_BYTES - 55) + s[24:]), "1 bytes are left over"),
     ],
 )
 def test_a_file_that_is_refused_is_refused_whole_and_consumed(path: Path, sound: bytes, change, why):
@@ -201,6 +211,15 @@ def test_a_file_that_is_refused_is_refused_whole_and_consumed(path: Path, sound:
         _open(path)
     assert caught.value.message.startswith(f"hand-off file {path}: ")
     assert list(path.parent.iterdir()) == []
+
+
+def test_a_header_of_too_many_models_is_neither_written_nor_read(path: Path, monkeypatch):
+    _write(path)
+    monkeypatch.setattr(handoff_format, "MAX_MODELS", 1)
+    with pytest.raises(HandoffError, match="counts 2 models"):
+        _open(path)
+    with pytest.raises(HandoffError, match="2 models are too many"):
+        _write(path)
 
 
 def test_a_file_of_an_hour_ago_is_still_read(path: Path):
@@ -246,6 +265,59 @@ def test_a_damaged_frame_loses_itself_and_what_follows_on_it(path: Path, sound: 
     missing = SkipReason.PARENT_MISSING
     assert _entries(_read(reader)) == [SkipReason.DAMAGED, missing, ENTRIES[2], missing, ENTRIES[4], ENTRIES[5]]
     assert not reader.is_truncated
+
+
+def _raw_outline(outline: EntryOutline, *, namespace: str) -> bytes:
+    empty = encode_outline(replace(outline, namespace=""))
+    place = 4 + len(outline.model)
+    return empty[:place] + struct.pack("<I", len(namespace)) + namespace.encode() + empty[place + 4 :]
+
+
+def _frame(payload: bytes) -> bytes:
+    return struct.pack("<Q", len(payload)) + payload + hashlib.sha256(payload).digest()
+
+
+def _payload(outline: bytes, data: bytes) -> bytes:
+    return struct.pack("<I", len(outline)) + outline + data
+
+
+PAGE = bytes(PLAIN.page_bytes)
+ROOT = EntryOutline("plain", "", None, (1, 2, 3, 4))
+PART = replace(ROOT, token_ids=(1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        (b"", SkipReason.DAMAGED),
+        (b"\0\0\0", SkipReason.DAMAGED),
+        (struct.pack("<I", 1), SkipReason.DAMAGED),
+        (_payload(encode_outline(ROOT) + b"#", PAGE), SkipReason.DAMAGED),
+        (_payload(_raw_outline(ROOT, namespace="n" * MAX_OUTLINE_BYTES), PAGE), SkipReason.DAMAGED),
+        (_payload(encode_outline(ROOT), PAGE + b"#"), SkipReason.UNFIT),
+        (_payload(encode_outline(ROOT), PAGE[1:]), SkipReason.UNFIT),
+        (_payload(encode_outline(replace(ROOT, token_ids=())), PAGE), SkipReason.UNFIT),
+        (_payload(encode_outline(replace(ROOT, token_ids=(1,) * 5)), PAGE), SkipReason.UNFIT),
+        (_payload(encode_outline(replace(ROOT, state_offsets=(1,))), PAGE), SkipReason.UNFIT),
+        (_payload(encode_outline(replace(ROOT, parent=0)), PAGE), SkipReason.PARENT_MISSING),
+        (_payload(encode_outline(replace(ROOT, parent=1)), PAGE), SkipReason.PARENT_MISSING),
+        (_payload(encode_outline(replace(ROOT, model="x")), PAGE), SkipReason.MODEL_REFUSED),
+    ],
+)
+def test_a_frame_that_no_writer_makes_is_skipped_and_the_next_is_read(path: Path, payload, reason):
+    frames = [_payload(encode_outline(PART), PAGE), payload, _payload(encode_outline(ROOT), PAGE)]
+    path.write_bytes(encode_header(HandoffHeader(int(NOW), (PLAIN,), 3, 0)) + b"".join(map(_frame, frames)))
+    reader = _open(path)
+    before, skipped, after = _entries(_read(reader))
+    assert skipped is reason
+    assert isinstance(before, HandoffEntry)
+    assert isinstance(after, HandoffEntry)
+    assert (before.token_ids, after.token_ids, reader.is_truncated) == ((1, 2, 3), (1, 2, 3, 4), False)
+
+
+def test_an_outline_that_no_reader_takes_is_not_written():
+    with pytest.raises(HandoffError, match="outline of"):
+        encode_outline(replace(ROOT, namespace="n" * MAX_OUTLINE_BYTES))
 
 
 def test_a_damaged_state_is_found(path: Path, sound: bytes):
@@ -306,6 +378,13 @@ def test_what_is_not_finished_leaves_the_old_file(path: Path):
     with HandoffWriter(path, MODELS) as writer:
         writer.add(ENTRIES[0])
     assert (list(path.parent.iterdir()), path.read_bytes()) == ([path], b"old")
+
+
+def test_the_name_is_on_the_disk_too_before_the_export_is_reported(path: Path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(prefix_handoff.os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    _write(path)
+    assert synced == [path.parent.stat().st_ino]
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync"])
@@ -422,19 +501,12 @@ def test_no_file_raises_anything_else_or_takes_more_memory_than_it_has(tmp_path,
     path.write_bytes(_with_true_digests(data) if is_forged else data)
     tracemalloc.start()
     try:
-        try:
-            reader = _open(path)
-        except HandoffError:
-            return
-        try:
-            assert reader.report.age_secs >= 0
+        with suppress(HandoffError), closing(_open(path)) as reader:
             for _ in range(len(data) // 40 + 1):
                 if reader.next_entry() is None:
                     break
             assert reader.next_entry() is None
-        finally:
-            reader.close()
         assert tracemalloc.get_traced_memory()[1] <= len(data) + MARGIN_BYTES
     finally:
         tracemalloc.stop()
-        assert not path.exists()
+    assert not path.exists()
