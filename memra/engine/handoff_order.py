@@ -48,7 +48,7 @@ def order_for_export(candidates: Sequence[Candidate], *, cap_bytes: int | None) 
     chosen: set[int] = set()
     skipped: set[int | None] = set()
     left = float("inf") if cap_bytes is None else cap_bytes
-    for place in newest_first:
+    for place in newest_first:  # a parent is used with its children, so it comes before them
         wanted = [] if candidates[place].parent in skipped else _missing_ancestry(candidates, place, chosen)
         num_bytes = sum(candidates[one].num_bytes for one in wanted)
         if num_bytes <= left and (wanted or place in chosen):

@@ -292,6 +292,7 @@ PART = replace(ROOT, token_ids=(1, 2, 3))
         (b"", SkipReason.DAMAGED),
         (b"\0\0\0", SkipReason.DAMAGED),
         (struct.pack("<I", 1), SkipReason.DAMAGED),
+        (struct.pack("<I", MAX_OUTLINE_BYTES), SkipReason.DAMAGED),
         (_payload(encode_outline(ROOT) + b"#", PAGE), SkipReason.DAMAGED),
         (_payload(_raw_outline(ROOT, namespace="n" * MAX_OUTLINE_BYTES), PAGE), SkipReason.DAMAGED),
         (_payload(encode_outline(ROOT), PAGE + b"#"), SkipReason.UNFIT),
