@@ -9,6 +9,8 @@ import fcntl
 import io
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,21 @@ def open_descriptor(path: Path, flags: int, *, is_direct: bool) -> int:
                 f"MEMRA_KV_HOST_HANDOFF_IO=direct: the file system of {path} has no O_DIRECT; set it to buffered"
             ) from error
         raise
+
+
+@contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Say which file an error is about, and turn the system's errors into our own.
+
+    Raises:
+        HandoffError: in place of it and of OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise HandoffError(f"hand-off file {path}: {error.strerror or error}") from error
+    except HandoffError as error:
+        raise HandoffError(f"hand-off file {path}: {error.message}") from error
 
 
 class BlockWriter:

@@ -59,6 +59,13 @@ class ModelStamp:
     page_bytes: int
     state_bytes: int = 0
 
+    def fits(self, token_ids: Sequence[int], state_offsets: Sequence[int]) -> bool:
+        """Whether an entry's tokens go into one page, and its states belong to them."""
+        num_tokens = len(token_ids)
+        if not 1 <= num_tokens <= self.page_tokens or (state_offsets and not self.state_bytes):
+            return False
+        return len(set(state_offsets)) == len(state_offsets) and all(offset <= num_tokens for offset in state_offsets)
+
 
 @dataclass(frozen=True, slots=True)
 class HandoffHeader:

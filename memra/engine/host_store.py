@@ -13,9 +13,7 @@ eighth that is saved in less time than that, so nothing is gained. SHA-256 runs 
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -24,13 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memra.engine.extents import ExtentMap
-from memra.errors import ConfigurationError, IntegrityError, LostBlobError
+from memra.engine.host_storage import SLAB_BYTES, FileStorage, PinnedStorage, Storage
+from memra.errors import IntegrityError, LostBlobError
 
 log = logging.getLogger(__name__)
-
-SLAB_BYTES = 64 << 20
-"""Pinned memory is taken in pieces: one call for each blob would cost milliseconds, and torch rounds each call up to a
-power of two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +98,6 @@ class HostStore(Protocol):
         ...
 
 
-class _Storage(Protocol):
-    """A stretch of bytes that can be written and read anywhere."""
-
-    noun: str
-
-    def write(self, offset: int, data: bytes) -> None:
-        """Raises OSError or MemoryError when the storage has failed."""
-        ...
-
-    def read(self, offset: int, num_bytes: int) -> bytes:
-        """Raises OSError when the bytes cannot be had."""
-        ...
-
-    def trim(self) -> None:
-        """Nothing is stored any more: give back what can be given back cheaply."""
-        ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Blob:
     offset: int
@@ -132,7 +107,7 @@ class _Blob:
 class _BlobStore:
     """What both stores have in common: which blob lies where, digests, and the latch."""
 
-    def __init__(self, storage: _Storage, *, limit_bytes: int, is_verified: bool) -> None:
+    def __init__(self, storage: Storage, *, limit_bytes: int, is_verified: bool) -> None:
         self._storage = storage
         self._extents = ExtentMap(limit_bytes)
         self._is_verified = is_verified
@@ -249,7 +224,7 @@ class FileStore(_BlobStore):
         Raises:
             ConfigurationError: no file can be made there.
         """
-        super().__init__(_File(directory, pwrite), limit_bytes=limit_bytes, is_verified=is_verified)
+        super().__init__(FileStorage(directory, pwrite), limit_bytes=limit_bytes, is_verified=is_verified)
 
 
 class PinnedStore(_BlobStore):
@@ -272,89 +247,9 @@ class PinnedStore(_BlobStore):
                 memory.
             slab_bytes: size of a piece.
         """
-        storage = _Slabs(allocate or _allocate_pinned, slab_bytes)
+        storage = PinnedStorage(allocate, slab_bytes)
         limit_bytes = max(slab_bytes, limit_bytes - limit_bytes % slab_bytes)
         super().__init__(storage, limit_bytes=limit_bytes, is_verified=is_verified)
-
-
-class _File:
-    def __init__(self, directory: Path | None, pwrite: Callable[[int, memoryview, int], int]) -> None:
-        where = directory or Path(tempfile.gettempdir())
-        self.noun = f"the host tier's file in {where}"
-        self._pwrite = pwrite
-        try:
-            self._file = tempfile.TemporaryFile(dir=where, buffering=0)  # noqa: SIM115  (closed by close)
-        except OSError as error:
-            raise ConfigurationError(
-                f"MEMRA_KV_HOST_DIR: no file can be made in {where}: {error.strerror}; name another folder"
-            ) from error
-
-    def write(self, offset: int, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            size = self._pwrite(self._file.fileno(), rest, offset)
-            rest, offset = rest[size:], offset + size
-
-    def read(self, offset: int, num_bytes: int) -> bytes:
-        data = os.pread(self._file.fileno(), num_bytes, offset)
-        while len(data) < num_bytes:  # the system reads at most 2 GiB at once
-            more = os.pread(self._file.fileno(), num_bytes - len(data), offset + len(data))
-            if not more:
-                raise OSError(f"the file ends {num_bytes - len(data)} bytes early")
-            data += more
-        return data
-
-    def trim(self) -> None:
-        with suppress(OSError):  # the space is given back later, then
-            os.ftruncate(self._file.fileno(), 0)
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _Slabs:
-    noun = "the host tier's pinned memory"
-
-    def __init__(self, allocate: Callable[[int], NDArray[np.uint8]], slab_bytes: int) -> None:
-        self._allocate = allocate
-        self._slab_bytes = slab_bytes
-        self._slabs: list[NDArray[np.uint8]] = []
-
-    def write(self, offset: int, data: bytes) -> None:
-        try:
-            while len(self._slabs) * self._slab_bytes < offset + len(data):
-                self._slabs.append(self._allocate(self._slab_bytes))
-        except RuntimeError as error:  # how torch says that the driver gives no memory
-            raise MemoryError(str(error).partition("\n")[0]) from error
-        source = np.frombuffer(data, np.uint8)
-        for place, piece in self._pieces(offset, len(data)):
-            piece[:] = source[place : place + len(piece)]
-
-    def read(self, offset: int, num_bytes: int) -> bytes:
-        return b"".join(piece.data for _, piece in self._pieces(offset, num_bytes))
-
-    def trim(self) -> None:
-        """Keep the slabs: taking them again is what costs."""
-
-    def close(self) -> None:
-        self._slabs.clear()
-
-    def _pieces(self, offset: int, num_bytes: int) -> list[tuple[int, NDArray[np.uint8]]]:
-        """The parts of a stretch, each within one slab, with their places in it."""
-        pieces, place = [], 0
-        while place < num_bytes:
-            slab, start = divmod(offset + place, self._slab_bytes)
-            piece = self._slabs[slab][start : start + num_bytes - place]
-            pieces.append((place, piece))
-            place += len(piece)
-        return pieces
-
-
-def _allocate_pinned(num_bytes: int) -> NDArray[np.uint8]:
-    import torch  # noqa: PLC0415  (slow to import, and needed beside a GPU only)
-
-    array: NDArray[np.uint8] = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True).numpy()
-    return array
 
 
 def _digest(data: bytes) -> bytes:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from memra.engine import block_files, handoff_format, prefix_handoff
+from memra.engine import block_files, handoff_format, handoff_reader, prefix_handoff
 from memra.engine.block_files import BlockWriter
 from memra.engine.handoff_format import (
     MAGIC,
@@ -27,15 +27,8 @@ from memra.engine.handoff_format import (
     encode_header,
     encode_outline,
 )
-from memra.engine.prefix_handoff import (
-    ExportReport,
-    HandoffEntry,
-    HandoffReader,
-    HandoffWriter,
-    ReadFrame,
-    SkipReason,
-    StateSnapshot,
-)
+from memra.engine.handoff_reader import HandoffReader, ReadFrame, SkipReason
+from memra.engine.prefix_handoff import ExportReport, HandoffEntry, HandoffWriter, StateSnapshot
 from memra.errors import HandoffError, IntegrityError
 
 NOW = 1_800_000_000.5
@@ -358,7 +351,7 @@ def test_what_is_no_file_is_refused_and_left(path: Path, make: Callable[[Path], 
 
 def test_another_users_file_is_refused(path: Path, monkeypatch):
     _write(path)
-    monkeypatch.setattr(prefix_handoff.os, "geteuid", lambda: os.getuid() + 1)
+    monkeypatch.setattr(handoff_reader.os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(HandoffError, match="another user"):
         _open(path)
 
