@@ -1,9 +1,9 @@
 """The worker: the one thread that owns the engine, its weights and its device.
 
-It accepts `SubmitPrompt` and `AbortRequest` (told) and `ReportWork` (asked). While the engine has work it tells itself
-to take the next step, so that every message which arrived during a step is handled before the next one; without work it
-sleeps on its mailbox. Up go the events of a step in one hop to `deliver` in the trio thread, and to lifecycle
-`WorkerReady` or `WorkerDied`. It never waits for anybody.
+It accepts `SubmitPrompt` and `AbortRequest` (told), `ReportWork` and what `memra.messages.prefixes` asks for (asked).
+While the engine has work it tells itself to take the next step, so that every message which arrived during a step is
+handled before the next one; without work it sleeps on its mailbox. Up go the events of a step in one hop to `deliver`
+in the trio thread, and to lifecycle `WorkerReady` or `WorkerDied`. It never waits for anybody.
 
 How it fails: an engine that cannot be made, an error out of a step, or books that are found wrong when idle, end the
 worker; every request that it had taken or that waited in its mailbox gets a `RequestFailed` first. An error out of a
@@ -26,6 +26,7 @@ from memra.actors.thread_actor import ThreadActor
 from memra.actors.worker_engine import WorkerEngine
 from memra.errors import MemraError, OverloadedError
 from memra.messages.lifecycle import WorkerDied, WorkerReady
+from memra.messages.prefixes import ExportPrefixes, ImportPrefixes, PurgeTenant, TrimPrefixes
 from memra.messages.work import (
     AbortRequest,
     ReportWork,
@@ -34,7 +35,6 @@ from memra.messages.work import (
     SubmitPrompt,
     TokensGenerated,
     WorkEvent,
-    WorkReported,
 )
 from memra.types import RequestId, WorkerPhase
 
@@ -98,7 +98,7 @@ class GpuWorker(ThreadActor):
         self._pulse.beat(WorkerPhase.IDLE)
         tell_if_alive(self._supervisor, WorkerReady(self._generation))
 
-    def handle(self, message: Any) -> WorkReported | None:
+    def handle(self, message: Any) -> Any:
         """Handle one message; see the module for those accepted."""
         engine = self._engine
         assert engine is not None  # noqa: S101  (messages are handled only after on_start succeeded)
@@ -113,6 +113,8 @@ class GpuWorker(ThreadActor):
                 self._continue(engine)
             case ReportWork():
                 return engine.report()
+            case TrimPrefixes() | PurgeTenant() | ExportPrefixes() | ImportPrefixes():
+                return self._administer(engine, message)
             case CheckIdle():
                 if not engine.has_work:
                     engine.check_integrity()
@@ -141,6 +143,19 @@ class GpuWorker(ThreadActor):
                 self._engine.close()
         except Exception:
             log.exception("the engine could not be closed after its failure")
+
+    def _administer(self, engine: WorkerEngine, message: object) -> object:
+        match message:
+            case TrimPrefixes():
+                return engine.trim()
+            case PurgeTenant(tenant):
+                return engine.purge_tenant(tenant)
+            case ExportPrefixes(force):
+                return engine.export_prefixes(force=force)
+            case _:
+                report = engine.import_prefixes()
+                self._continue(engine)
+                return report
 
     def _take_step(self, engine: WorkerEngine) -> None:
         self._is_step_told = False

@@ -5,7 +5,10 @@ Every call comes from the worker's thread, and none may wait for anybody.
 
 from typing import Protocol
 
+from memra.engine.handoff_reader import ImportReport
+from memra.engine.prefix_handoff import ExportReport
 from memra.messages.load import WorkerLoad
+from memra.messages.prefixes import PrefixesTrimmed, TenantPurged
 from memra.messages.work import StepFinished, SubmitPrompt, WorkReported
 from memra.types import RequestId
 
@@ -36,6 +39,22 @@ class WorkerEngine(Protocol):
 
     def load(self) -> WorkerLoad:
         """Return how busy each model is; called after every step."""
+        ...
+
+    def trim(self) -> PrefixesTrimmed:
+        """Forget every remembered prefix that is not in use."""
+        ...
+
+    def purge_tenant(self, tenant: str, /) -> TenantPurged:
+        """Forget what is remembered of a tenant and not in use."""
+        ...
+
+    def export_prefixes(self, *, force: bool) -> ExportReport:
+        """Write the hand-off file; a `HandoffError` says why not."""
+        ...
+
+    def import_prefixes(self) -> ImportReport:
+        """Begin to read the hand-off file; a `HandoffError` says why not."""
         ...
 
     def check_integrity(self) -> None:

@@ -6,19 +6,25 @@ thread, and hands what `step` returns upstairs. Nothing here waits: "no room" le
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from memra.engine.handoff_reader import ImportReport
 from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.model_runner import ModelRunner
 from memra.engine.prefix_budget import PrefixBudget
+from memra.engine.prefix_handoff import ExportReport
 from memra.engine.prefix_report import report_prefixes
+from memra.engine.prefix_transfer import PrefixImport, Remembering, export_prefixes
 from memra.engine.step_statistics import StepStatistics
+from memra.engine.tenant_purge import purge_tenant
 from memra.engine.tick_plan import Share, TickPlan
 from memra.engine.work_counters import WorkCounters
-from memra.errors import ConfigurationError, EngineFaultError, UnknownModelError
+from memra.errors import ConfigurationError, EngineFaultError, HandoffError, UnknownModelError
 from memra.messages.load import WorkerLoad
+from memra.messages.prefixes import PrefixesTrimmed, TenantPurged
 from memra.messages.work import RequestFailed, StepFinished, SubmitPrompt, WorkEvent, WorkReported
+from memra.settings import HostTierSettings
 from memra.types import ModelName, RequestId
 
 InstanceKey = tuple[ModelName, int]
@@ -35,10 +41,12 @@ class EngineLimits:
     Attributes:
         prefix_cache_bytes: for pages and states of known prefixes; 0 remembers none.
         step_s: seconds that a step should take while somebody decodes; the length of prompt chunks follows from it.
+        host_tier: names the hand-off file.
     """
 
     prefix_cache_bytes: int = 0
     step_s: float = 0.05
+    host_tier: HostTierSettings = field(default_factory=HostTierSettings)
 
 
 def _ignore_progress(_beat_at: float) -> None:
@@ -72,6 +80,7 @@ class Engine:
         self._host = host or HostShares(None)
         self._plan = TickPlan()
         self._num_preempted = 0
+        self._import: PrefixImport | None = None
         self._runners: dict[InstanceKey, ModelRunner] = {}
         self._pending: list[WorkEvent] = []
         self._counters = WorkCounters()
@@ -118,6 +127,8 @@ class Engine:
         for name, instance in list(self._runners):
             self.remove_model(name, instance).executor.close()
         self._pending.clear()
+        if self._import is not None:
+            self._import.close()
         self._host.close()
 
     def submit(self, request: SubmitPrompt) -> None:
@@ -151,7 +162,11 @@ class Engine:
     @property
     def has_work(self) -> bool:
         """Whether a `step` would do or say anything."""
-        return bool(self._pending) or any(runner.num_queued + runner.num_active for runner in self._runners.values())
+        return (
+            bool(self._pending)
+            or self._import is not None
+            or any(runner.num_queued + runner.num_active for runner in self._runners.values())
+        )
 
     def step(self) -> StepFinished:
         """Run one tick: every model admits whom it can, and computes at most one batch, in the order of their adding.
@@ -160,6 +175,8 @@ class Engine:
         stays with the request that causes it.
         """
         started_at = self._clock()
+        if self._import is not None and not self._import.take_one():
+            self._import = None
         events, self._pending = self._pending, []
         for runner in self._runners.values():
             runner.admit(events)
@@ -178,6 +195,43 @@ class Engine:
             models={name: runner.load() for (name, _), runner in self._runners.items()},
             num_interactive=sum(runner.num_interactive for runner in self._runners.values()),
         )
+
+    def trim(self) -> PrefixesTrimmed:
+        """Forget every remembered prefix that no running sequence uses."""
+        before = self._budget.num_bytes
+        num_entries = sum(runner.prefixes.trim() for runner in self._runners.values())
+        left = self._budget.num_bytes
+        return PrefixesTrimmed(num_entries, reclaimed_bytes=before - left, still_owned_bytes=left)
+
+    def purge_tenant(self, tenant: str) -> TenantPurged:
+        """Forget what is remembered of a tenant, under all its salts; running sequences are left alone."""
+        return purge_tenant([runner.prefixes for runner in self._runners.values()], tenant)
+
+    def export_prefixes(self, *, force: bool = False) -> ExportReport:
+        """Write the hand-off file; nothing else is done meanwhile.
+
+        Args:
+            force: also while there is work.
+
+        Raises:
+            HandoffError: there is work, no file is named, or it cannot be written.
+        """
+        if self.has_work and not force:
+            raise HandoffError("requests are being worked on; drain the server first, or force it")
+        return export_prefixes(self._remembering(), self._limits.host_tier)
+
+    def import_prefixes(self) -> ImportReport:
+        """Begin to read the hand-off file: its header now, and an entry in every step that follows.
+
+        Raises:
+            HandoffError: the host store is off, no file is named, or it is refused; it is gone then.
+        """
+        if self._import is not None:
+            raise HandoffError("a hand-off file is being read already")
+        if not self._host.is_on:
+            raise HandoffError("there is no host store to read it into; set MEMRA_KV_HOST_MB")
+        self._import = PrefixImport(self._remembering(), self._limits.host_tier)
+        return self._import.report
 
     def report(self) -> WorkReported:
         """Return the totals since the start and the gauges of this moment; costs a sort of the recent step times."""
@@ -220,6 +274,9 @@ class Engine:
             if shares[key].decodes and runner.num_active
         )
         return max(self._limits.step_s - decode_s, _LEAST_CHUNK_SHARE * self._limits.step_s)
+
+    def _remembering(self) -> list[Remembering]:
+        return [Remembering(runner.model, runner.prefixes) for runner in self._runners.values()]
 
     def _note_idleness(self) -> None:
         if self.has_work:

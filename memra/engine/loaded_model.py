@@ -23,6 +23,7 @@ class LoadedModel:
     Attributes:
         name: under which requests ask for it.
         executor: runs it; called by the engine's thread alone.
+        identity: tells its weights from all others; what is handed to another server is stamped with it.
         instance: tells models apart that were loaded one after the other under one name.
         context_tokens: the longest sequence that is served, prompt and answer together.
         max_rows: sequences that run at the same time.
@@ -39,6 +40,7 @@ class LoadedModel:
     prefill_chunk_tokens: int = 256
     make_sampler: Callable[[int], TokenSampler] = Sampler
     instance: int = 0
+    identity: str = ""
     pool: PagePool = field(init=False)
     states: PagePool = field(init=False)
 

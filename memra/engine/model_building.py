@@ -124,6 +124,7 @@ def build_model(
         max_rows=settings.max_rows,
         prefill_chunk_tokens=settings.prefill_chunk_tokens,
         make_sampler=_native_sampler() if is_native else Sampler,
+        identity=identity or "",
     )
 
 

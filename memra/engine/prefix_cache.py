@@ -6,7 +6,7 @@ holds is never given up. Refuses to know queues, lanes and rows; called by `sequ
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from memra.engine.executor import Executor
@@ -50,7 +50,13 @@ class PrefixCounts:
 
 
 class PrefixCache:
-    """The prefixes of one model."""
+    """The prefixes of one model.
+
+    Attributes:
+        counts: what happened so far.
+        num_entries: nodes of the tree.
+        page_bytes, state_bytes: size of an exported page and state; 0 where nothing is remembered.
+    """
 
     def __init__(
         self, executor: Executor, *, pages: PagePool, states: PagePool, budget: PrefixBudget, host: HostShares
@@ -71,8 +77,8 @@ class PrefixCache:
         self._budget = budget
         self._host = host.open_tier(self._drop_demoted)
         self._tree = PrefixTree(executor.page_tokens)
-        self._page_bytes = len(executor.export_pages([0])) if budget.limit_bytes else 0
-        self._state_bytes = len(executor.export_state(0)) if budget.limit_bytes and executor.num_states else 0
+        self.page_bytes = len(executor.export_pages([0])) if budget.limit_bytes else 0
+        self.state_bytes = len(executor.export_state(0)) if budget.limit_bytes and executor.num_states else 0
         self._leaves = RecencyQueue[PrefixNode](self._can_evict)
         self._snapshots = RecencyQueue[Snapshot](self._can_evict_snapshot)
         self.num_entries = 0
@@ -138,7 +144,7 @@ class PrefixCache:
         self._states.retain((state_id,))
         snapshot = Snapshot(node, offset, state_id, self._budget.tick())
         node.snapshots[offset] = snapshot
-        self._budget.num_bytes += self._state_bytes
+        self._budget.num_bytes += self.state_bytes
         self._snapshots.push(snapshot)
         return snapshot
 
@@ -166,6 +172,59 @@ class PrefixCache:
         if data is None:
             self._drop_below(node)
         return data
+
+    def fetch_state(self, snapshot: Snapshot) -> bytes | None:
+        """Return the bytes of a state, wherever they lie; None when they are lost."""
+        if snapshot.state_id is not None:
+            return self._executor.export_state(snapshot.state_id)
+        return None if snapshot.blob is None else self._host.get(snapshot.blob)
+
+    def insert(self, parent: PrefixNode, tokens: bytes, page: bytes, states: Mapping[int, bytes]) -> PrefixNode | None:
+        """Remember a page that was computed elsewhere, in the host store.
+
+        Args:
+            parent: a root, or a full node.
+            tokens: int32 as bytes, a page or less.
+            page: what an executor of the same model exported.
+            states: exported too, by their offset in the page.
+
+        Returns:
+            The node that has it; None when there is no room, or when a longer or shorter page is known in its place.
+        """
+        for child in parent.siblings_of(tokens):
+            if child.tokens == tokens:
+                self.touch(child)
+                return child
+            if child.tokens.startswith(tokens) or tokens.startswith(child.tokens):
+                return None
+        is_root = parent.parent is None
+        blob = self._host.put(parent.namespace, page) if self._host.is_on else None
+        if blob is None:
+            return None
+        if is_root:
+            parent = self._tree.root(parent.namespace)
+        elif parent.parent is None:  # room was made with it
+            self._host.free(parent.namespace, blob)
+            return None
+        node = self._tree.add(parent, tokens)
+        node.blob = blob
+        self.num_entries += 1
+        self.counts.num_inserts += 1
+        self.touch(node)
+        for offset, data in states.items():
+            self._insert_snapshot(node, offset, data)
+        return None if node.parent is None else node
+
+    def _insert_snapshot(self, node: PrefixNode, offset: int, data: bytes) -> None:
+        blob = self._host.put(node.namespace, data) if node.parent is not None else None
+        if blob is None:
+            return
+        if node.parent is None:  # room was made with it
+            self._host.free(node.namespace, blob)
+            return
+        snapshot = Snapshot(node, offset, None, self._budget.tick(), blob)
+        node.snapshots[offset] = snapshot
+        self._host.enlist(snapshot)
 
     def promote(self, node: PrefixNode) -> bool:
         """Bring a node's page back from the host store; false when there is no room, or it is lost."""
@@ -195,7 +254,7 @@ class PrefixCache:
         self._executor.import_state(state_ids[0], data)
         self._host.free(snapshot.node.namespace, snapshot.blob)
         snapshot.blob, snapshot.state_id = None, state_ids[0]
-        self._budget.num_bytes += self._state_bytes
+        self._budget.num_bytes += self.state_bytes
         self.counts.num_promotions += 1
         self.touch_snapshot(snapshot)
         return True
@@ -244,14 +303,23 @@ class PrefixCache:
         """Pages and states that lie in the host store."""
         return self._host.num_blobs
 
+    def walk(self, namespace: str | None = None) -> Iterator[PrefixNode]:
+        """Yield every node, of all namespaces or of one, parents first."""
+        return self._tree.walk(namespace)
+
+    def count_bytes(self, node: PrefixNode) -> int:
+        """Return the bytes of a node's page and states, wherever they lie."""
+        return self.page_bytes + len(node.snapshots) * self.state_bytes
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of this model in the host store."""
+        return self._host.num_bytes
+
     @property
     def namespaces(self) -> tuple[str, ...]:
         """Namespaces that hold something."""
         return self._tree.namespaces
-
-    def count_entries(self, namespaces: Iterable[str]) -> int:
-        """Return how many nodes some namespaces hold."""
-        return sum(1 for name in namespaces for _ in self._tree.walk(name))
 
     def close(self) -> None:
         """Forget everything: the model goes away; nobody may hold a page any more."""
@@ -275,7 +343,7 @@ class PrefixCache:
     @property
     def num_bytes(self) -> int:
         """Bytes of the pages and states that the tree holds in the executor; a walk over it."""
-        return len(self.held_pages()) * self._page_bytes + len(self.held_states()) * self._state_bytes
+        return len(self.held_pages()) * self.page_bytes + len(self.held_states()) * self.state_bytes
 
     def check_integrity(self) -> None:
         """Compare tree and counts.
@@ -355,7 +423,7 @@ class PrefixCache:
             self._host.free(namespace, blob)  # room was made by dropping its own node
             return True
         self._states.release((snapshot.state_id,))
-        self._budget.num_bytes -= self._state_bytes
+        self._budget.num_bytes -= self.state_bytes
         snapshot.state_id, snapshot.blob = None, blob
         self._host.enlist(snapshot)
         return True
@@ -394,7 +462,7 @@ class PrefixCache:
     def _drop_snapshot(self, snapshot: Snapshot) -> None:
         if snapshot.state_id is not None:
             self._states.release((snapshot.state_id,))
-            self._budget.num_bytes -= self._state_bytes
+            self._budget.num_bytes -= self.state_bytes
         elif snapshot.blob is not None:
             self._host.free(snapshot.node.namespace, snapshot.blob)
         del snapshot.node.snapshots[snapshot.offset]
@@ -421,14 +489,14 @@ class PrefixCache:
         self._pages.retain((page_id,))
         node.page_id = page_id
         node.parent.num_resident += 1
-        self._budget.num_bytes += self._page_bytes
+        self._budget.num_bytes += self.page_bytes
 
     def _let_page_go(self, node: PrefixNode) -> None:
         assert node.parent is not None  # noqa: S101  (a root has no page)
         assert node.page_id is not None  # noqa: S101
         self._pages.release((node.page_id,))
         node.page_id = None
-        self._budget.num_bytes -= self._page_bytes
+        self._budget.num_bytes -= self.page_bytes
         node.parent.num_resident -= 1
         if node.parent.num_resident == 0:
             self._leaves.push(node.parent)

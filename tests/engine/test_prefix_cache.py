@@ -1,6 +1,7 @@
 """What the engine remembers of sequences that ran: what is found again, what is given up, and what is never mixed."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 
 from memra.engine.engine import EngineLimits
 from memra.engine.host_shares import HostShares
+from memra.errors import HandoffError
 from memra.messages.sampling import SamplingParams
+from memra.settings import HostTierSettings
 from memra.types import Lane
 
 Make = Callable[..., Any]
@@ -320,3 +323,86 @@ def test_turn_ends_are_found_in_the_prompt_alone(talk: Callable[..., Talk]):
     other[0] = 9
     assert fingerprint(other, ends) != fingerprint(prompt, ends)
     assert choose_branch_points(prompt[:10], frozenset()) == set()
+
+
+@pytest.fixture
+def handoff(tmp_path: Path) -> HostTierSettings:
+    return HostTierSettings(memory_mb=1, handoff=tmp_path / "handoff")
+
+
+@pytest.mark.parametrize("num_states", [0, 60])
+@pytest.mark.parametrize("host_bytes", [0, 1 << 20])
+def test_a_successor_goes_on_from_what_was_handed_to_it(
+    talk: Callable[..., Talk], memory_store: Make, handoff: HostTierSettings, num_states: int, host_bytes: int
+):
+    room = 1 << 20 if not host_bytes else 6 * 2 * 4 * 8
+    limits = EngineLimits(prefix_cache_bytes=room, host_tier=handoff)
+    host = HostShares(memory_store(host_bytes), tenant_percent=100) if host_bytes else None
+    first = talk(num_states=num_states, limits=limits, host=host)
+    for token in range(3):
+        first.ask([token] * 17, 2, namespace="n")
+    report = first.watched.engine.export_prefixes()
+    assert report.entries == 3 * 5 if num_states == 0 or not host_bytes else report.entries > 5
+    second = talk(num_states=num_states, limits=limits, host=HostShares(memory_store(1 << 20), tenant_percent=100))
+    assert second.watched.engine.import_prefixes().header_entries == report.entries
+    assert not handoff.handoff.exists()
+    second.watched.finish()
+    assert second.watched.engine.report().prefix.host_entries >= report.entries
+    for token in range(3):
+        second.ask([token] * 17 + [21, 22], 2, namespace="n")
+    assert second.num_computed <= 3 * (2 + 1)
+    with pytest.raises(HandoffError, match="No such file"):
+        second.watched.engine.import_prefixes()
+    second.watched.engine.close()
+
+
+def test_an_export_is_refused_under_traffic_unless_forced(
+    talk: Callable[..., Talk], make_request: Make, handoff: HostTierSettings
+):
+    talk = talk(limits=EngineLimits(prefix_cache_bytes=1 << 20, host_tier=handoff))
+    talk.watched.engine.submit(make_request("running", range(9), 20))
+    talk.watched.step()
+    with pytest.raises(HandoffError, match="drain the server first"):
+        talk.watched.engine.export_prefixes()
+    assert talk.watched.engine.export_prefixes(force=True).entries == 3
+
+
+def test_a_hand_off_needs_a_file_and_a_host_store(talk: Callable[..., Talk], memory_store: Make):
+    talk = talk(host=HostShares(memory_store(100)))
+    with pytest.raises(HandoffError, match="MEMRA_KV_HOST_HANDOFF"):
+        talk.watched.engine.export_prefixes()
+    with pytest.raises(HandoffError, match="MEMRA_KV_HOST_HANDOFF"):
+        talk.watched.engine.import_prefixes()
+
+
+def test_without_a_host_store_nothing_is_imported(talk: Callable[..., Talk], handoff: HostTierSettings):
+    talk = talk(limits=EngineLimits(prefix_cache_bytes=1 << 20, host_tier=handoff))
+    with pytest.raises(HandoffError, match="MEMRA_KV_HOST_MB"):
+        talk.watched.engine.import_prefixes()
+
+
+def test_purging_a_tenant_takes_all_its_salts_and_nobody_elses(
+    talk: Callable[..., Talk], make_request: Make, memory_store: Make
+):
+    store = memory_store(1 << 20)
+    limits = EngineLimits(prefix_cache_bytes=20 * 2 * 4 * 8)
+    talk = talk(limits=limits, host=HostShares(store, tenant_percent=100))
+    engine = talk.watched.engine
+    for namespace in ("t:a", "t:a\x1fsalt", "t:b", "", "t:a\x1fother"):
+        for token in range(2):
+            talk.ask([token] * 17, 2, namespace=namespace)
+    engine.submit(make_request("running", range(9), 20, namespace="t:a"))
+    talk.watched.step()
+    purged = engine.purge_tenant("a")
+    assert (purged.namespaces, purged.device_pinned_left) == (3, 3)
+    assert purged.host_entries > 0
+    assert purged.device_entries > 0
+    talk.watched.finish()
+    (runner,) = engine._runners.values()
+    assert set(runner.prefixes.namespaces) == {"t:a", "t:b", ""}
+    assert engine.purge_tenant("a").device_pinned_left == 0
+    assert set(runner.prefixes.namespaces) == {"t:b", ""}
+    trimmed = engine.trim()
+    assert trimmed.still_owned_bytes == 0
+    assert trimmed.reclaimed_bytes > 0
+    assert not store.blobs
