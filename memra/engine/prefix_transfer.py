@@ -1,7 +1,7 @@
 """Remembered prefixes on their way out to a hand-off file and back in, model by model.
 
-Trade: between the prefix caches and the file's two ends. Entries come in as blobs of the host store, one a call, so that
-no step waits for more than one; the executor gets them when a prompt asks. Called by the engine.
+Trade: between the prefix caches and the file's two ends. Entries come in as blobs of the host store, one a call, so
+that no step waits for more than one; the executor gets them when a prompt asks. Called by the engine.
 """
 
 import logging
