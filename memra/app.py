@@ -12,7 +12,7 @@ import logging
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from socket import socket
 
 import trio
@@ -29,6 +29,7 @@ from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
 from memra.actors.request_walk import Stations
 from memra.actors.run_state import EXIT_WORKER_LOST, RunState
+from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
 from memra.actors.worker_link import WorkerLink
 from memra.engine.engine import Engine, EngineLimits
@@ -36,11 +37,13 @@ from memra.engine.executor_choice import choose_executor
 from memra.engine.model_building import build_model
 from memra.errors import ConfigurationError, MemraError
 from memra.gate.keys import KeyCheck
+from memra.gate.response_cache import ResponseCache
 from memra.gate.slots import SlotTable, lane_limits
 from memra.http.address import address_of, bind
 from memra.http.app import build_app
 from memra.http.serve import serve
 from memra.identity import system_fingerprint
+from memra.messages.work import SubmitPrompt
 from memra.plugins.manager import Plugins
 from memra.served_models import ServedModel, open_models
 from memra.settings import Settings
@@ -48,6 +51,8 @@ from memra.types import WorkerPhase
 
 log = logging.getLogger(__name__)
 
+_MIB = 1 << 20
+_fingerprint = cache(system_fingerprint)  # sources are read once
 _STOP_ACTOR_S = 2.0
 """What one actor may take to stop; the worker may be in the middle of a step."""
 
@@ -191,9 +196,31 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         models=names,
     )
     lifecycle = Lifecycle.start(system, parts, settings=settings.lifecycle)
-    stations = Stations(ingress, admission, templating, worker, context_floor_tokens=settings.gate.context_tokens)
+    stations = Stations(
+        ingress,
+        admission,
+        templating,
+        worker,
+        context_floor_tokens=settings.gate.context_tokens,
+        answers=_shared_answers(plan, backends),
+    )
     front = ActorHouse(stations, models=names, lifecycle=lifecycle, pulse=pulse)
     return _House(ingress, admission, templating, worker, lifecycle, front, backends)
+
+
+def _shared_answers(plan: _Plan, backends: list[str]) -> SharedAnswers | None:
+    """Return what equal requests share, or None where no answers are kept."""
+    gate, quant = plan.settings.gate, plan.settings.engine.quant
+    if not gate.response_cache_mb:
+        return None
+    identities = {model.name: model.checkpoint.identity for model in plan.models}
+
+    def weights_of(prompt: SubmitPrompt) -> str:
+        # The one place where an instance gets its name: files, load under that name, and whatever changes bits.
+        return f"{identities[prompt.model]} {prompt.instance} {_fingerprint(tuple(backends), quant=quant)}"
+
+    store = ResponseCache(gate.response_cache_mb * _MIB, ttl_s=gate.response_cache_ttl_s)
+    return SharedAnswers(store, weights_of=weights_of)
 
 
 def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine:
@@ -214,7 +241,7 @@ def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine
 
 
 async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> None:
-    fingerprint = system_fingerprint(tuple(house.backends), quant=plan.settings.engine.quant)
+    fingerprint = _fingerprint(tuple(house.backends), quant=plan.settings.engine.quant)
     app = build_app(
         house.front, plan.settings.http, fingerprint=fingerprint, has_keys=plan.settings.gate.api_key is not None
     )

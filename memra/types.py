@@ -34,6 +34,17 @@ class StopCause(StrEnum):
     CONTEXT_FULL = "context_full"
 
 
+class CacheStatus(StrEnum):
+    """Whether an answer was computed for its request, as `memra_cache` tells."""
+
+    HIT = "hit"
+    """Computed for an equal request, before or at the same time."""
+    MISS = "miss"
+    """Computed, and kept for equal requests."""
+    SKIP = "skip"
+    """Computed, and no equal request may have it: answers are not kept here, or this one depends on chance."""
+
+
 class WorkerPhase(StrEnum):
     """What the worker is doing, as the health probes report it."""
 

@@ -15,6 +15,7 @@ from memra.actors.contract import Reply
 from memra.actors.metrics import public_metrics
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_walk import RequestWalk, Stations
+from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
 from memra.errors import DrainingError
 from memra.messages.admission import CheckKey
 from memra.messages.generation import GenerationRequest
@@ -81,7 +82,13 @@ class ActorHouse:
         health: HealthReported = await ask(self._lifecycle, ReportHealth())
         return health
 
+    def report_caches(self) -> Mapping[str, Any]:
+        """Return what the caches hold and how often they helped, by cache."""
+        answers = self._stations.answers
+        return {"response_cache": NO_ANSWERS if answers is None else answers.report(), "prefix_cache": None}
+
     async def report_metrics(self) -> Mapping[str, Any]:
         """Return the counters under their public names; the last known ones when the worker is too busy to answer."""
         report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
-        return public_metrics(report, num_respawns=self._pulse.generation)
+        metrics = public_metrics(report, num_respawns=self._pulse.generation)
+        return {**metrics, **response_cache_metrics(self._stations.answers)}

@@ -60,6 +60,10 @@ class House(Protocol):
         """Return the state that the probes show; answers at once, also when the worker hangs."""
         ...
 
+    def report_caches(self) -> Mapping[str, Any]:
+        """Return what the caches hold and how often they helped, by cache."""
+        ...
+
     async def report_metrics(self) -> Mapping[str, Any]:
         """Return the counters and gauges under their public JSON keys."""
         ...

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from pykka import ActorDeadError
 
 from memra.actors.base import Ref, ask, tell_if_alive
+from memra.actors.cached_reply import LeadingReply, StoredReply
+from memra.actors.contract import Reply
 from memra.actors.replies import ReplyStream
 from memra.actors.reply import StageTimes, WorkerReply
+from memra.actors.shared_answers import Lead, SharedAnswers
 from memra.actors.worker_link import WorkerLink
 from memra.errors import BusyError, DrainingError, EngineFaultError, RequestError
 from memra.gate.context_budget import TokenBudget, resolve_budget
+from memra.gate.response_cache import StoredAnswer
 from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted
 from memra.messages.generation import GenerationRequest
 from memra.messages.prompt import PromptRendered, RenderPrompt
@@ -22,6 +26,7 @@ from memra.messages.replies import CloseReply, OpenReply
 from memra.messages.work import SubmitPrompt
 from memra.telemetry import names
 from memra.telemetry.spans import RequestTrace
+from memra.types import CacheStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,7 @@ class Stations:
 
     Attributes:
         context_floor_tokens: context of a request that does not say how much it wants.
+        answers: what equal requests share, or None where each is computed.
     """
 
     ingress: Ref
@@ -37,6 +43,7 @@ class Stations:
     templating: Ref
     worker: WorkerLink
     context_floor_tokens: int
+    answers: SharedAnswers | None = None
 
 
 class RequestWalk:
@@ -49,7 +56,8 @@ class RequestWalk:
         self._may_hold_stream = False
         self._may_hold_slot = False
         self._times: StageTimes | None = None
-        self._reply: WorkerReply | None = None
+        self._reply: WorkerReply | StoredReply | None = None
+        self._lead: Lead | None = None
         self._error: BaseException | None = None
         self._trace = RequestTrace(
             request.traceparent,
@@ -60,8 +68,8 @@ class RequestWalk:
             },
         )
 
-    async def enter(self) -> WorkerReply:
-        """Walk in until the worker has the prompt in its mailbox.
+    async def enter(self) -> Reply:
+        """Walk in until the worker has the prompt in its mailbox, or until an equal request's answer is there.
 
         Raises:
             RequestError: the request is refused, by whichever station.
@@ -81,6 +89,8 @@ class RequestWalk:
         reply = self._reply
         if reply is not None and not reply.is_worker_done:
             self._abort()
+        if self._lead is not None:
+            self._lead.end(None)
         if self._may_hold_stream:
             tell_if_alive(self._stations.ingress, CloseReply(request_id))
         if self._may_hold_slot:
@@ -93,7 +103,7 @@ class RequestWalk:
             tell_if_alive(self._stations.admission, release)
         self._end_trace()
 
-    async def _enter(self) -> WorkerReply:
+    async def _enter(self) -> Reply:
         stream = await self._open_stream()
         admitted = await self._be_admitted()
         self._times = StageTimes(admitted_ns=time.monotonic_ns())
@@ -106,11 +116,17 @@ class RequestWalk:
             context_floor_tokens=self._stations.context_floor_tokens,
             param=self._request.prompt.param,
         )
-        self._submit(rendered, budget)
-        self._reply = WorkerReply(
+        prompt = self._prompt(rendered, budget)
+        if self._stations.answers is not None:
+            answer = await self._claim(self._stations.answers, prompt, budget, admitted=admitted, stream=stream)
+            if answer is not None:
+                self._reply = StoredReply(answer, admitted=admitted, times=self._times)
+                return self._reply
+        self._submit(prompt)
+        reply = self._reply = WorkerReply(
             stream, rendered, admitted=admitted, budget=budget, times=self._times, abort=self._abort
         )
-        return self._reply
+        return reply if self._lead is None else LeadingReply(reply, self._lead)
 
     async def _open_stream(self) -> ReplyStream:
         self._may_hold_stream = True
@@ -151,23 +167,45 @@ class RequestWalk:
         rendered: PromptRendered = await ask(self._stations.templating, message)
         return rendered
 
-    def _submit(self, rendered: PromptRendered, budget: TokenBudget) -> None:
+    def _prompt(self, rendered: PromptRendered, budget: TokenBudget) -> SubmitPrompt:
         request = self._request
+        return SubmitPrompt(
+            request_id=request.request_id,
+            model=request.model,
+            prompt_ids=rendered.prompt_ids,
+            max_new_tokens=budget.max_new_tokens,
+            sampling=request.sampling,
+            stop_ids=request.stop_token_ids,
+            eos_ids=rendered.eos_ids,
+            lane=request.lane,
+            traceparent=self._trace.traceparent,
+        )
+
+    async def _claim(
+        self,
+        answers: SharedAnswers,
+        prompt: SubmitPrompt,
+        budget: TokenBudget,
+        *,
+        admitted: RequestAdmitted,
+        stream: ReplyStream,
+    ) -> StoredAnswer | None:
+        """Return an equal request's answer; None, maybe with the lead, when this one must be computed."""
+        key = answers.key_of(self._request, prompt, budget=budget, tenant=admitted.tenant)
+        if key is None:
+            return None
+        claimed = await answers.claim(key, self._request.lane, stream)
+        status = CacheStatus.MISS if isinstance(claimed, Lead) else CacheStatus.HIT
+        self._trace.add_attribute(names.ATTRIBUTE_RESPONSE_CACHE, status.value)
+        if isinstance(claimed, StoredAnswer):
+            return claimed
+        self._lead = claimed
+        return None
+
+    def _submit(self, prompt: SubmitPrompt) -> None:
         if self._times is not None:
             self._times.submitted_ns = time.monotonic_ns()
-        self._stations.worker.submit(
-            SubmitPrompt(
-                request_id=request.request_id,
-                model=request.model,
-                prompt_ids=rendered.prompt_ids,
-                max_new_tokens=budget.max_new_tokens,
-                sampling=request.sampling,
-                stop_ids=request.stop_token_ids,
-                eos_ids=rendered.eos_ids,
-                lane=request.lane,
-                traceparent=self._trace.traceparent,
-            )
-        )
+        self._stations.worker.submit(prompt)
 
     def _abort(self) -> None:
         self._stations.worker.abort(self._request.request_id)

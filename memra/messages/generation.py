@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from memra.messages.sampling import SamplingParams
-from memra.types import Lane, ModelName, RequestId, StopCause, TokenId
+from memra.types import CacheStatus, Lane, ModelName, RequestId, StopCause, TokenId
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,9 @@ class GenerationRequest:
         stop_token_ids: further tokens that end the text; they come before the model's own and are no part of the usage.
         api_key: the bearer token as sent, or None.
         traceparent: W3C trace context, or None.
+        has_seed: the client chose the seed; otherwise it is a fresh random one.
+        cache_salt: nothing that was computed for one salt is used for another; empty where the client sent none.
+        may_reuse_answer: an answer that was computed for an equal request will do.
     """
 
     request_id: RequestId
@@ -93,6 +96,9 @@ class GenerationRequest:
     lane: Lane = Lane.INTERACTIVE
     api_key: str | None = field(default=None, repr=False)
     traceparent: str | None = None
+    has_seed: bool = False
+    cache_salt: str = field(default="", repr=False)
+    may_reuse_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,7 @@ class ReplyFinished:
 
     stop: StopCause
     usage: Usage
+    cache: CacheStatus = CacheStatus.SKIP
 
 
 ReplyPart = ReplyStarted | ReplyDelta | ReplyFinished

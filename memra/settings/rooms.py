@@ -142,6 +142,20 @@ class GateSettings:
     max_harvest: int = _setting(
         8, "Harvest requests at once; more are refused.", env="MEMRA_LANE_MAX_HARVEST", parse=int, check=_at_least(0)
     )
+    response_cache_mb: int = _setting(
+        0,
+        "Memory for whole answers that equal deterministic requests are given again, MiB; 0: none are kept.",
+        env="MEMRA_RESPONSE_CACHE_MB",
+        parse=int,
+        check=_at_least(0),
+    )
+    response_cache_ttl_s: float = _setting(
+        3600.0,
+        "Age at which a kept answer is no longer given, seconds.",
+        env="MEMRA_RESPONSE_CACHE_TTL_S",
+        parse=float,
+        check=_at_least(0.001),
+    )
 
 
 @dataclass(frozen=True, slots=True)

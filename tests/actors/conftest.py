@@ -23,6 +23,7 @@ from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
 from memra.actors.request_walk import Stations
 from memra.actors.run_state import RunState
+from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
 from memra.actors.watchdog import Watchdog
 from memra.actors.worker_link import WorkerLink
@@ -360,6 +361,7 @@ class HouseOptions:
     signals: Any = ()
     observe: Callable[[RequestEnded], None] | None = None
     end_process: Callable[[int], object] = pytest.fail
+    answers: SharedAnswers | None = None
 
 
 def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
@@ -385,7 +387,9 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         watchdog=Watchdog(end_process=options.end_process),
     )
     lifecycle = Lifecycle.start(system, parts, settings=options.settings, signals=options.signals, respawn_pause_s=0.01)
-    stations = Stations(ingress, admission, templating, worker, context_floor_tokens=500)
+    stations = Stations(
+        ingress, admission, templating, worker, context_floor_tokens=500, answers=options.answers
+    )
     return RunningHouse(
         ActorHouse(stations, models=(MODEL,), lifecycle=lifecycle, pulse=pulse),
         system,

@@ -38,6 +38,7 @@ async def test_a_chat_completion_has_the_openai_shape(start: Start):
         "system_fingerprint": "memra-test-000000000000",
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         "usage": USAGE,
+        "memra_cache": "skip",
     }
 
 

@@ -1,4 +1,4 @@
-"""`GET /metrics`: the counters and gauges as JSON, and `GET /`: where to begin."""
+"""`GET /metrics` and `GET /cache/stats`: counters and gauges as JSON; `GET /`: where to begin."""
 
 import msgspec
 from quart.wrappers import Response
@@ -15,6 +15,10 @@ def add_metrics_routes(app: QuartTrio, door: FrontDoor) -> None:
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(msgspec.json.encode(await door.house.report_metrics()), content_type="application/json")
+
+    @app.get("/cache/stats")
+    async def cache_stats() -> Response:
+        return Response(msgspec.json.encode(door.house.report_caches()), content_type="application/json")
 
     @app.get("/")
     async def pointer() -> Response:

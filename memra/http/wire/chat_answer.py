@@ -41,7 +41,8 @@ class ChatAnswer:
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": FINISH_REASONS[finished.stop]}
         common = {**self._common, "object": "chat.completion"}
-        return encode({**common, "choices": [choice], "usage": usage_object(finished.usage)})
+        usage = usage_object(finished.usage)
+        return encode({**common, "choices": [choice], "usage": usage, "memra_cache": finished.cache.value})
 
     def delta(self, delta: ReplyDelta) -> bytes:
         """Return the chunk for more text; empty when there is nothing to show."""

@@ -96,6 +96,9 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         lane=caller.lane,
         api_key=caller.api_key,
         traceparent=caller.traceparent,
+        has_seed=body.seed is not None,
+        cache_salt=body.cache_salt or "",
+        may_reuse_answer=not body.stream,
     )
 
 

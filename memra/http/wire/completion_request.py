@@ -51,6 +51,8 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
         lane=caller.lane,
         api_key=caller.api_key,
         traceparent=caller.traceparent,
+        has_seed=body.seed is not None,
+        cache_salt=body.cache_salt or "",
     )
 
 
