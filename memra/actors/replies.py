@@ -45,6 +45,15 @@ class ReplyStream:
         self._error = self._error or error
         self._arrived.set()
 
+    def check(self) -> None:
+        """Do nothing, or raise.
+
+        Raises:
+            RequestError: the stream was cut.
+        """
+        if self._error is not None:
+            raise self._error
+
     async def take(self) -> list[Arrival]:
         """Wait for events and take all that are there; at least one. Always a checkpoint.
 

@@ -9,6 +9,7 @@ Used by the requests' own tasks, in the trio thread. What a key and a store are 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,19 +152,14 @@ async def _wait(ended: trio.Event, stream: ReplyStream) -> None:
     Raises:
         RequestError: it was the cut.
     """
-    cut: RequestError | None = None
 
     async def listen(scope: trio.CancelScope) -> None:
-        nonlocal cut
-        try:
+        with suppress(RequestError):
             await stream.take()
-        except RequestError as error:
-            cut = error
         scope.cancel()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(listen, nursery.cancel_scope)
         await ended.wait()
         nursery.cancel_scope.cancel()
-    if cut is not None:
-        raise cut
+    stream.check()  # not by the listener, which may not have run yet when both came at once

@@ -387,9 +387,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         watchdog=Watchdog(end_process=options.end_process),
     )
     lifecycle = Lifecycle.start(system, parts, settings=options.settings, signals=options.signals, respawn_pause_s=0.01)
-    stations = Stations(
-        ingress, admission, templating, worker, context_floor_tokens=500, answers=options.answers
-    )
+    stations = Stations(ingress, admission, templating, worker, context_floor_tokens=500, answers=options.answers)
     return RunningHouse(
         ActorHouse(stations, models=(MODEL,), lifecycle=lifecycle, pulse=pulse),
         system,

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from memra.messages.generation import ChatPrompt, ReplyDelta, ReplyFinished, Usage
-from memra.types import Lane, StopCause
+from memra.types import CacheStatus, Lane, StopCause
 
 Start = Callable[..., Awaitable[Any]]
 USAGE = {
@@ -40,6 +40,29 @@ async def test_a_chat_completion_has_the_openai_shape(start: Start):
         "usage": USAGE,
         "memra_cache": "skip",
     }
+
+
+@pytest.mark.parametrize("cache", CacheStatus)
+async def test_a_collected_answer_tells_whether_it_was_computed(start: Start, fake_house: Any, cache: CacheStatus):
+    house = fake_house(finish=ReplyFinished(StopCause.MAX_TOKENS, Usage(1, 1, 0, 0.1), cache))
+    assert (await (await start(house)).chat()).json()["memra_cache"] == cache.value
+
+
+async def test_only_a_collected_answer_may_be_one_that_was_computed_before(start: Start):
+    server = await start()
+    for fields in ({}, {"stream": None}, {"stream": False}, {"stream": True}):
+        assert ("memra_cache" in (await server.chat(**fields)).text) is not fields.get("stream", False)
+    await server.post("/v1/completions", {"model": "fake", "prompt": "hi"})
+    assert [request.may_reuse_answer for request in server.house.requests] == [True, True, True, False, False]
+
+
+async def test_the_house_is_told_who_chose_the_seed_and_the_salt(start: Start):
+    server = await start()
+    for fields in ({}, {"seed": None, "cache_salt": None}, {"seed": 0, "cache_salt": "s"}):
+        await server.chat(**fields)
+        await server.post("/v1/completions", {"model": "fake", "prompt": "hi", **fields})
+    told = [(request.has_seed, request.cache_salt) for request in server.house.requests]
+    assert told == [(False, "")] * 4 + [(True, "s")] * 2
 
 
 async def test_the_slot_is_free_before_the_answer_is_seen(start: Start):

@@ -80,3 +80,11 @@ async def test_the_root_points_to_the_api(start: Start):
 
 async def test_answers_do_not_name_the_server_software(start: Start):
     assert "server" not in (await (await start()).get("/")).headers
+
+
+async def test_what_the_caches_hold_is_json(start: Start):
+    server = await start()
+    await server.chat()
+    reply = await server.get("/cache/stats")
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.json() == {"response_cache": {"hits": 1}, "prefix_cache": None}
