@@ -1,5 +1,7 @@
 """Answers that equal requests share, in a whole house on fakes: hits, followers, and what is never shared."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +10,7 @@ import trio
 
 from memra.actors.request_walk import RequestWalk
 from memra.actors.shared_answers import SharedAnswers
-from memra.errors import EngineFaultError, OverloadedError
+from memra.errors import BusyError, EngineFaultError, OverloadedError
 from memra.gate.response_cache import ResponseCache
 from memra.gate.slots import lane_limits
 from memra.messages.sampling import SamplingParams
@@ -78,6 +80,14 @@ class Clients:
                 self.answers[name] = await self.kit.read(self.running.house, request)
             except (EngineFaultError, OverloadedError) as error:
                 self.errors[name] = error
+
+
+@asynccontextmanager
+async def open_clients(kit: Any, running: Any, answers: Answers) -> AsyncIterator[Clients]:
+    """Run clients; fails when one of them hangs."""
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            yield Clients(kit, running, nursery, answers)
 
 
 def status(answer: Any) -> CacheStatus:
@@ -159,8 +169,7 @@ async def test_no_answer_crosses_a_salt(kit: Any, answers: Answers):
 
 async def test_nobody_follows_across_a_salt(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start("a")
             await clients.start("b", cache_salt="s")
             running.engine.release()
@@ -178,8 +187,7 @@ async def test_new_weights_never_give_an_old_answer(kit: Any, answers: Answers):
 
 async def test_what_old_weights_are_computing_is_not_kept(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start("a", "b")
             answers.forget("w 0")
             running.engine.release()
@@ -189,8 +197,7 @@ async def test_what_old_weights_are_computing_is_not_kept(kit: Any, answers: Ans
 
 async def test_equal_requests_at_the_same_time_are_computed_once(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start(*"abcd")
             assert running.num_slots_held == 4
             assert len(running.engine.rows) <= 1
@@ -207,8 +214,7 @@ async def test_equal_requests_at_the_same_time_are_computed_once(kit: Any, answe
 async def test_followers_are_served_although_the_answer_is_too_large_to_keep(kit: Any):
     answers = Answers(limit_bytes=100)
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start(*"ab")
             running.engine.release()
         assert status(clients.answers["b"]) is CacheStatus.HIT
@@ -217,8 +223,7 @@ async def test_followers_are_served_although_the_answer_is_too_large_to_keep(kit
 
 async def test_a_leader_that_leaves_makes_one_follower_the_next(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start(*"abc")
             running.engine.allow(2)  # the leader has half an answer
             clients.leave("a")
@@ -233,8 +238,7 @@ async def test_a_leader_that_leaves_makes_one_follower_the_next(kit: Any, answer
 
 async def test_a_follower_that_leaves_disturbs_nobody(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start(*"abc")
             clients.leave("b")
             await kit.eventually(lambda: running.num_slots_held == 2)
@@ -248,9 +252,9 @@ async def test_a_follower_that_leaves_disturbs_nobody(kit: Any, answers: Answers
 
 async def test_everybody_may_leave(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            await Clients(kit, running, nursery, answers).start(*"abc")
-            nursery.cancel_scope.cancel()
+        async with open_clients(kit, running, answers) as clients:
+            await clients.start(*"abc")
+            clients.nursery.cancel_scope.cancel()
         running.engine.release()
         await running.is_empty()
         assert answers.report()["entries"] == 0
@@ -259,8 +263,7 @@ async def test_everybody_may_leave(kit: Any, answers: Answers):
 
 async def test_a_failure_is_the_leaders_alone(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start(*"abc")
             running.engine.failures.append(RequestFailed(RequestId("a"), "broken"))
             running.engine.release()
@@ -298,8 +301,7 @@ async def test_a_prompt_that_the_worker_does_not_take_leaves_no_leader_behind(ki
 
 async def test_a_cut_reaches_those_who_wait_for_another(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start(*"abc")
             running.replies.cut_all(OverloadedError("The server shut down."))
         assert sorted(clients.errors) == ["a", "b", "c"]
@@ -311,8 +313,7 @@ async def test_a_cut_reaches_those_who_wait_for_another(kit: Any, answers: Answe
 
 async def test_an_interactive_request_does_not_wait_for_a_harvest_row(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers, make_engine=lambda: kit.Engine(is_manual=True)) as running:
-        async with trio.open_nursery() as nursery:
-            clients = Clients(kit, running, nursery, answers)
+        async with open_clients(kit, running, answers) as clients:
             await clients.start("a", lane=Lane.HARVEST)
             await clients.start("b", lane=Lane.INTERACTIVE)
             running.engine.release()
@@ -322,11 +323,10 @@ async def test_an_interactive_request_does_not_wait_for_a_harvest_row(kit: Any, 
 
 
 async def test_followers_count_against_their_lane(kit: Any, answers: Answers):
-    limits = lane_limits(max_judge=2)
-    engine = {"make_engine": lambda: kit.Engine(is_manual=True)}
-    async with kit.open_house(answers=answers, limits=limits, **engine) as running, trio.open_nursery() as nursery:
-        await Clients(kit, running, nursery, answers).start(*"ab", lane=Lane.JUDGE)
-        with pytest.raises(Exception, match="judge lane is at capacity"):
+    house = {"limits": lane_limits(max_judge=2), "make_engine": lambda: kit.Engine(is_manual=True)}
+    async with kit.open_house(answers=answers, **house) as running, open_clients(kit, running, answers) as clients:
+        await clients.start(*"ab", lane=Lane.JUDGE)
+        with pytest.raises(BusyError, match="judge lane is at capacity"):
             await kit.read(running.house, ask(kit, "c", lane=Lane.JUDGE))
         running.engine.release()
 

@@ -115,13 +115,23 @@ def test_only_the_answers_of_the_named_weights_are_forgotten():
     cache.check_integrity()
 
 
+def test_the_answer_that_was_not_asked_for_the_longest_goes_first():
+    cache = ResponseCache(3 * answer().num_bytes, ttl_s=60.0)
+    for name in "abc":
+        cache.put(key(name), answer())
+    cache.get(key("a"))
+    cache.put(key("d"), answer())
+    assert [name for name in "abcd" if cache.get(key(name))] == ["a", "c", "d"]
+
+
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("put"), st.sampled_from("abcdef"), st.integers(0, 3000)),
+        st.tuples(st.just("put"), st.sampled_from("abcdef"), st.integers(0, 1500)),
         st.tuples(st.just("get"), st.sampled_from("abcdef"), st.just(0)),
         st.tuples(st.just("wait"), st.just(""), st.integers(1, 40)),
         st.tuples(st.just("forget"), st.sampled_from("xy"), st.just(0)),
     ),
+    min_size=20,
     max_size=60,
 )
 
@@ -132,7 +142,7 @@ def weights_of(name: str) -> str:
 
 @given(STEPS)
 def test_the_cache_is_a_list_in_order_of_use_within_its_budget(steps: list[tuple[str, str, int]]):
-    limit, ttl = 8000, 60.0
+    limit, ttl = 4000, 60.0  # three small answers
     clock = Clock()
     cache = ResponseCache(limit, ttl_s=ttl, clock=clock)
     model: OrderedDict[str, tuple[StoredAnswer, float]] = OrderedDict()

@@ -2,7 +2,7 @@
 
 Refuses to know messages and prompts. Every field declared here or in the modules beside it is honoured, or refused by
 name where its value asks for what is not done, because an answer that silently ignores it would look right and be
-wrong. Labels (`user`, `session_id`, `cache_salt`) are checked and change nothing. Other fields are ignored, `store`,
+wrong. Labels (`user`, `session_id`, `cache_salt`) are checked and change no answer. Other fields are ignored, `store`,
 `metadata` and `service_tier` among them: they ask for nothing that an answer shows.
 """
 
