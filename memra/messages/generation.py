@@ -147,7 +147,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ReplyFinished:
-    """The last part of every answer that did not fail."""
+    """The last part of every answer that did not fail.
+
+    Attributes:
+        cache: whether the answer was computed for this request, and whether an equal one may have it.
+    """
 
     stop: StopCause
     usage: Usage

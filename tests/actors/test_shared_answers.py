@@ -3,16 +3,20 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 import trio
 
+from memra.actors.replies import ReplyStream
 from memra.actors.request_walk import RequestWalk
-from memra.actors.shared_answers import SharedAnswers
+from memra.actors.shared_answers import Lead, SharedAnswers
 from memra.errors import BusyError, EngineFaultError, OverloadedError
-from memra.gate.response_cache import ResponseCache
+from memra.gate.answer_key import AnswerKey
+from memra.gate.response_cache import ResponseCache, StoredAnswer
 from memra.gate.slots import lane_limits
+from memra.messages.generation import Usage
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import RequestFailed, SubmitPrompt
 from memra.types import CacheStatus, Lane, RequestId, StopCause
@@ -69,6 +73,7 @@ class Clients:
             num_before = self.shared.num_claims
             self.nursery.start_soon(self._run, ask(self.kit, name, **changes))
             await self.kit.eventually(lambda before=num_before: self.shared.num_claims > before)
+        await self.kit.eventually(self.running.engine.entered_step.is_set)  # the first leader has its row
 
     def leave(self, name: str) -> None:
         self.scopes[name].cancel()
@@ -85,7 +90,7 @@ class Clients:
 @asynccontextmanager
 async def open_clients(kit: Any, running: Any, answers: Answers) -> AsyncIterator[Clients]:
     """Run clients; fails when one of them hangs."""
-    with trio.fail_after(10):
+    with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             yield Clients(kit, running, nursery, answers)
 
@@ -350,3 +355,51 @@ async def test_leaving_twice_ends_a_lead_once(kit: Any, answers: Answers):
         walk.leave()
         walk.leave()
         assert status(await kit.read(running.house, ask(kit, "b"))) is CacheStatus.MISS
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_leaders_and_followers_do_everybody_who_stays_is_served(answers: Answers, seed: int):
+    """Thirty clients of three keys; leaders answer, fail or leave, followers leave or wait."""
+    random = Random(seed)  # noqa: S311  (reproducible, not secret)
+    answer = StoredAnswer("x", b"", StopCause.MAX_TOKENS, Usage(1, 1, 0, 0.1))
+    outcomes: dict[str, int] = {"led": 0, "failed": 0, "given": 0, "left": 0}
+    plans = [(random.choice("abc"), random.choice(["stay", "fail", "leave"]), random.randrange(20)) for _ in range(30)]
+
+    async def client(name: str, plan: str, num_turns: int) -> None:
+        with trio.CancelScope() as scope:
+            if plan == "leave":
+                nursery.start_soon(leave_after, scope, num_turns)
+            for _ in range(num_turns % 7):
+                await trio.lowlevel.checkpoint()
+            claimed = await answers.claim(AnswerKey("w", name.encode()), Lane.INTERACTIVE, ReplyStream())
+            if not isinstance(claimed, Lead):
+                assert claimed is answer
+                outcomes["given"] += 1
+                return
+            try:
+                for _ in range(num_turns):
+                    await trio.lowlevel.checkpoint()
+                if plan != "fail":
+                    claimed.end(answer)
+                outcomes["failed" if plan == "fail" else "led"] += 1
+            finally:
+                claimed.end(None)
+        outcomes["left"] += scope.cancelled_caught
+
+    async def leave_after(scope: trio.CancelScope, num_turns: int) -> None:
+        for _ in range(num_turns):
+            await trio.lowlevel.checkpoint()
+        scope.cancel()
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            for plan in plans:
+                nursery.start_soon(client, *plan)
+    assert sum(outcomes.values()) == len(plans)
+    assert outcomes["left"] <= sum(plan == "leave" for _, plan, _ in plans)
+    assert not answers._computations
+    hits, misses, _ = answers.counts
+    assert hits == outcomes["given"]
+    assert misses <= len(plans) - hits
+    assert outcomes["led"] <= 3, "a stored answer was computed again"
+    answers.store.check_integrity()
