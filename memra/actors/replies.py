@@ -45,14 +45,20 @@ class ReplyStream:
         self._error = self._error or error
         self._arrived.set()
 
-    def check(self) -> None:
-        """Do nothing, or raise.
+    def nudge(self) -> None:
+        """Wake the reader from `wait`."""
+        self._arrived.set()
+
+    async def wait(self) -> None:
+        """Wait for a nudge; for the reader of a request that the worker does not know, so that no event can come.
 
         Raises:
             RequestError: the stream was cut.
         """
+        await self._arrived.wait()
         if self._error is not None:
             raise self._error
+        self._arrived = trio.Event()
 
     async def take(self) -> list[Arrival]:
         """Wait for events and take all that are there; at least one. Always a checkpoint.

@@ -9,14 +9,10 @@ Used by the requests' own tasks, in the trio thread. What a key and a store are 
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import trio
-
 from memra.actors.replies import ReplyStream
-from memra.errors import RequestError
 from memra.gate.answer_key import AnswerKey, answer_key
 from memra.gate.context_budget import TokenBudget
 from memra.gate.response_cache import ResponseCache, StoredAnswer
@@ -34,11 +30,12 @@ class _Computation:
     """An answer that somebody computes now.
 
     Attributes:
-        answer: set before `ended` when it became complete.
+        followers: the streams of those who wait; nudged when it ends.
+        answer: set before that when it became complete.
         is_current: the weights that compute it are still served.
     """
 
-    ended: trio.Event = field(default_factory=trio.Event)
+    followers: list[ReplyStream] = field(default_factory=list)
     answer: StoredAnswer | None = None
     is_current: bool = True
 
@@ -98,7 +95,8 @@ class SharedAnswers:
             if computation is None:
                 self._num_misses += 1
                 return self._begin(key, lane)
-            await _wait(computation.ended, stream)
+            computation.followers.append(stream)
+            await stream.wait()
             if computation.answer is not None:
                 answer = computation.answer
                 break
@@ -130,7 +128,8 @@ class SharedAnswers:
             if answer is not None and computation.is_current:
                 self._store.put(key, answer)
             computation.answer = answer
-            computation.ended.set()
+            for stream in computation.followers:
+                stream.nudge()  # one whose client has left hears it as little as any event
 
         return Lead(end)
 
@@ -144,22 +143,3 @@ def response_cache_metrics(answers: SharedAnswers | None) -> dict[str, Any]:
         names.METRIC_RESPONSE_CACHE_ENTRIES: report["entries"],
         names.METRIC_RESPONSE_CACHE_BYTES: report["bytes"],
     }
-
-
-async def _wait(ended: trio.Event, stream: ReplyStream) -> None:
-    """Wait for the end of a computation, or for the cut of the waiter's own stream.
-
-    Raises:
-        RequestError: it was the cut.
-    """
-
-    async def listen(scope: trio.CancelScope) -> None:
-        with suppress(RequestError):
-            await stream.take()
-        scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(listen, nursery.cancel_scope)
-        await ended.wait()
-        nursery.cancel_scope.cancel()
-    stream.check()  # not by the listener, which may not have run yet when both came at once

@@ -1,8 +1,8 @@
 import pytest
 import trio
 
-from memra.actors.replies import ReplyTable
-from memra.errors import DrainingError
+from memra.actors.replies import ReplyStream, ReplyTable
+from memra.errors import DrainingError, OverloadedError
 from memra.messages.work import PromptStarted, StepFinished, TokensGenerated
 from memra.types import RequestId
 
@@ -80,3 +80,16 @@ async def test_waiting_for_none_ends_when_the_last_one_closes():
             await trio.testing.wait_all_tasks_blocked()
             assert nursery.child_tasks
             table.close(B)
+
+
+async def test_a_reader_without_a_row_wakes_once_for_a_nudge_and_for_the_cut():
+    stream = ReplyStream()
+    stream.nudge()
+    await stream.wait()
+    with trio.move_on_after(0) as scope:
+        await stream.wait()
+    assert scope.cancelled_caught
+    stream.nudge()
+    stream.cut(OverloadedError("over"))
+    with pytest.raises(OverloadedError):
+        await stream.wait()
