@@ -91,7 +91,7 @@ class ModelRunner:
     @property
     def num_cached_pages(self) -> int:
         """Pages that hold remembered prefixes and nothing else."""
-        return self.model.pool.count_alone(self._memory.prefixes.held_pages())
+        return self.model.pool.count_alone(self._memory.prefixes.holdings.held_pages())
 
     @property
     def prefixes(self) -> PrefixCache:

@@ -41,8 +41,8 @@ class Remembering:
             identity=self.model.identity,
             backend=executor.backend,
             page_tokens=executor.page_tokens,
-            page_bytes=self.prefixes.page_bytes,
-            state_bytes=self.prefixes.state_bytes,
+            page_bytes=self.prefixes.holdings.page_bytes,
+            state_bytes=self.prefixes.holdings.state_bytes,
         )
 
 
@@ -55,10 +55,11 @@ def export_prefixes(remembering: Iterable[Remembering], settings: HostTierSettin
     if settings.handoff is None:
         raise HandoffError("no hand-off file is named; set MEMRA_KV_HOST_HANDOFF")
     models = list(remembering)
-    nodes = [(one, node) for one in models for node in one.prefixes.walk()]
+    nodes = [(one, node) for one in models for node in one.prefixes.holdings.walk()]
     places = {id(node): place for place, (_, node) in enumerate(nodes)}
     candidates = [
-        Candidate(places.get(id(node.parent)), node.last_used, one.prefixes.count_bytes(node)) for one, node in nodes
+        Candidate(places.get(id(node.parent)), node.last_used, one.prefixes.holdings.count_bytes(node))
+        for one, node in nodes
     ]
     cap_bytes = settings.handoff_mb * _MIB or None
     order = order_for_export(candidates, cap_bytes=cap_bytes)
@@ -80,10 +81,10 @@ def _entry_of(one: Remembering, node: PrefixNode, numbers: Mapping[int, int]) ->
     parent = node.parent
     if parent is None or (parent.parent is not None and id(parent) not in numbers):
         return None
-    page = one.prefixes.fetch_page(node)
+    page = one.prefixes.holdings.fetch_page(node)
     if page is None:
         return None
-    states = [(snapshot.offset, one.prefixes.fetch_state(snapshot)) for snapshot in node.snapshots.values()]
+    states = [(snapshot.offset, one.prefixes.holdings.fetch_state(snapshot)) for snapshot in node.snapshots.values()]
     return HandoffEntry(
         model=one.model.name,
         namespace=node.namespace,

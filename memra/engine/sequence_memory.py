@@ -70,7 +70,7 @@ class SequenceMemory:
 
     def count_room(self) -> int:
         """Return the pages that are free, or would be once remembered prefixes are evicted; a walk over the tree."""
-        return self._model.pool.num_free + self._model.pool.count_alone(self.prefixes.held_pages())
+        return self._model.pool.num_free + self._model.pool.count_alone(self.prefixes.holdings.held_pages())
 
     def plan_branch_points(self, sequence: Sequence) -> None:
         """Choose where the sequence's state will be kept; for a sequence that was just started."""
@@ -154,11 +154,13 @@ class SequenceMemory:
         Raises:
             IntegrityError: they disagree.
         """
-        self.prefixes.check_integrity()
-        self._model.pool.check_integrity([*(sequence.page_ids for sequence in sequences), self.prefixes.held_pages()])
+        self.prefixes.holdings.check_integrity()
+        self._model.pool.check_integrity(
+            [*(sequence.page_ids for sequence in sequences), self.prefixes.holdings.held_pages()]
+        )
         borrowed = [[sequence.state_in] for sequence in sequences if sequence.borrowed is not None]
         own = [sequence.state_ids for sequence in sequences]
-        self._model.states.check_integrity([*own, *borrowed, self.prefixes.held_states()])
+        self._model.states.check_integrity([*own, *borrowed, self.prefixes.holdings.held_states()])
 
     def close(self) -> None:
         """Forget all prefixes; every sequence has been released."""
@@ -225,7 +227,7 @@ class SequenceMemory:
         num_states = STATES_PER_SEQUENCE if self._model.states.num_pages else 0
         states = None if fresh is None else self.prefixes.allocate_states(num_states)
         if fresh is not None and states is not None and known.tail is not None:
-            data = self.prefixes.fetch_page(known.tail)
+            data = self.prefixes.holdings.fetch_page(known.tail)
             assert data is not None, "the page is resident and held"  # noqa: S101
             self._model.executor.import_page(fresh[0], data)
         if known.tail is not None:

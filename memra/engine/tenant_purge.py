@@ -16,11 +16,11 @@ def purge_tenant(caches: Sequence[PrefixCache], tenant: str) -> TenantPurged:
     for cache in caches:
         names = [name for name in cache.namespaces if tenant_of(name) == tenant]
         num_namespaces += len(names)
-        blobs, blob_bytes = cache.num_host_blobs, cache.host_bytes
-        pages = len(cache.held_pages())
+        blobs, blob_bytes = cache.holdings.host.num_blobs, cache.holdings.host.num_bytes
+        pages = len(cache.holdings.held_pages())
         cache.trim(names)
-        host_entries += blobs - cache.num_host_blobs
-        host_bytes += blob_bytes - cache.host_bytes
-        device_entries += pages - len(cache.held_pages())
-        num_left += sum(node.page_id is not None for name in names for node in cache.walk(name))
+        host_entries += blobs - cache.holdings.host.num_blobs
+        host_bytes += blob_bytes - cache.holdings.host.num_bytes
+        device_entries += pages - len(cache.holdings.held_pages())
+        num_left += sum(node.page_id is not None for name in names for node in cache.holdings.walk(name))
     return TenantPurged(tenant, num_namespaces, host_entries, host_bytes, device_entries, num_left)
