@@ -21,6 +21,9 @@ from memra import __version__
 from memra.actors.admission import Admission
 from memra.actors.base import ActorSystem, Ref, stop_actor
 from memra.actors.bridge import ActorHouse
+from memra.actors.fault_injection import FaultPlan
+from memra.actors.gpu_faults import GpuRecord
+from memra.actors.gpu_watch import GpuSources, watch_gpu
 from memra.actors.gpu_worker import GpuWorker
 from memra.actors.host_loop import run_on
 from memra.actors.ingress import Ingress
@@ -31,9 +34,10 @@ from memra.actors.request_walk import Stations
 from memra.actors.run_state import EXIT_WORKER_LOST, RunState
 from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
+from memra.actors.worker_engine import WorkerEngine
 from memra.actors.worker_link import WorkerLink
 from memra.engine.engine import Engine, EngineLimits
-from memra.engine.executor_choice import choose_executor
+from memra.engine.executor_choice import choose_executor, runs_on_gpu
 from memra.engine.model_building import build_model
 from memra.errors import ConfigurationError, MemraError
 from memra.gate.keys import KeyCheck
@@ -161,7 +165,8 @@ def _on_death(state: RunState, name: str, error: BaseException) -> None:
 
 def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
     settings, names = plan.settings, tuple(model.name for model in plan.models)
-    replies, pulse, worker = ReplyTable(), WorkerPulse(), WorkerLink()
+    replies, pulse = ReplyTable(), WorkerPulse()
+    worker, faults = WorkerLink(replies.deliver), FaultPlan(settings.faults)
     backends: list[str] = []
     slots = SlotTable(
         lane_limits(
@@ -188,12 +193,13 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         pulse=pulse,
         start_worker=lambda supervisor: GpuWorker.start(
             system,
-            make_engine=partial(_make_engine, plan, pulse, backends),
-            deliver=replies.deliver,
+            make_engine=lambda: faults.wrap(_make_engine(plan, pulse, backends)),
+            deliver=worker.deliver,
             supervisor=supervisor,
             pulse=pulse,
         ),
         models=names,
+        gpu=_watch_gpu(plan, system),
     )
     lifecycle = Lifecycle.start(system, parts, settings=settings.lifecycle)
     stations = Stations(
@@ -223,7 +229,18 @@ def _shared_answers(plan: _Plan, backends: list[str]) -> SharedAnswers | None:
     return SharedAnswers(store, weights_of=weights_of)
 
 
-def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Engine:
+def _watch_gpu(plan: _Plan, system: ActorSystem) -> GpuRecord | None:
+    """Start the GPU watcher where a GPU will do the work."""
+    settings = plan.settings.lifecycle
+    if not (settings.gpu_watch and runs_on_gpu(plan.settings.engine)):
+        return None
+    record = GpuRecord()
+    sources = GpuSources(period_s=settings.gpu_watch_s, probe_timeout_s=settings.gpu_probe_timeout_s)
+    system.nursery.start_soon(watch_gpu, record, sources)
+    return record
+
+
+def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> WorkerEngine:
     """Load every model's weights; runs in the worker's thread."""
     limits = EngineLimits(prefix_cache_bytes=plan.settings.engine.prefix_cache_mb << 20)
     engine = Engine(progress=pulse.note_progress, limits=limits)

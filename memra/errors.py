@@ -139,5 +139,9 @@ class EngineFaultError(RequestError):
     """The engine failed while it worked on this request; the raw cause is in the log, not in the message."""
 
 
+class WorkerFaultError(EngineFaultError):
+    """The worker failed on this request alone and goes on with the others; the raw cause is in the log."""
+
+
 class BodyTooLargeError(RequestError):
     """The request's body is over the limit."""

@@ -49,6 +49,7 @@ class WorkerPhase(StrEnum):
     """What the worker is doing, as the health probes report it."""
 
     LOADING = "loading"
+    WARMING = "warming"
     IDLE = "idle"
     BUSY = "busy"
     DEAD = "dead"

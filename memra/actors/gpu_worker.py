@@ -6,8 +6,8 @@ handled before the next one; without work it sleeps on its mailbox. Up go the ev
 in the trio thread, and to lifecycle `WorkerReady` or `WorkerDied`. It never waits for anybody.
 
 How it fails: an engine that cannot be made, an error out of a step, or books that are found wrong when idle, end the
-worker; every request that it had taken or that waited in its mailbox gets a `RequestFailed` first. An error out of a
-submit fails that request alone.
+worker; every request that it had taken or that waited in its mailbox gets a `RequestFailed` first, which says that the
+worker is lost, so that the link may keep it for the next one. An error out of a submit fails that request alone.
 """
 
 import logging
@@ -176,7 +176,8 @@ class GpuWorker(ThreadActor):
             engine.submit(prompt)
         except Exception as error:
             log.exception("request %s could not be queued", prompt.request_id)
-            self._fail([prompt.request_id], _describe(error), overloaded=isinstance(error, OverloadedError))
+            overloaded = isinstance(error, OverloadedError)
+            self._fail(RequestFailed(prompt.request_id, _describe(error), overloaded=overloaded))
         self._continue(engine)
 
     def _continue(self, engine: WorkerEngine) -> None:
@@ -192,12 +193,12 @@ class GpuWorker(ThreadActor):
             self.actor_ref.tell(CheckIdle())
 
     def _report_loss(self, error: BaseException, *, was_loaded: bool) -> None:
-        self._pulse.beat(WorkerPhase.DEAD)
         detail = error.message if isinstance(error, MemraError) else _describe(error)
-        self._fail_open(detail)
+        self._pulse.die(detail)
+        self._fail_open(detail, is_worker_lost=True)
         tell_if_alive(self._supervisor, WorkerDied(detail, generation=self._generation, was_loaded=was_loaded))
 
-    def _fail_open(self, detail: str) -> None:
+    def _fail_open(self, detail: str, *, is_worker_lost: bool = False) -> None:
         """Fail every request that was taken, and every one that would have been: nobody may wait for a dead worker."""
         for envelope in self.actor_inbox.close():
             if isinstance(envelope.message, SubmitPrompt):
@@ -206,12 +207,16 @@ class GpuWorker(ThreadActor):
                 self._open.discard(envelope.message.request_id)
             elif envelope.reply_to is not None:
                 refuse(envelope)
-        self._fail(sorted(self._open), detail, overloaded=True)
+        self._fail(
+            *(
+                RequestFailed(request_id, detail, overloaded=True, is_worker_lost=is_worker_lost)
+                for request_id in sorted(self._open)
+            )
+        )
 
-    def _fail(self, request_ids: list[RequestId], detail: str, *, overloaded: bool) -> None:
-        self._open.difference_update(request_ids)
-        if request_ids:
-            events = tuple(RequestFailed(request_id, detail, overloaded=overloaded) for request_id in request_ids)
+    def _fail(self, *events: RequestFailed) -> None:
+        self._open.difference_update(event.request_id for event in events)
+        if events:
             self.system.call_soon(self._deliver, StepFinished(events, step_s=0.0))
 
 

@@ -5,7 +5,8 @@ It accepts `ReportHealth` (asked; answered at once with `HealthReported`) and, t
 writes the run's state, on which the composition root waits. SIGTERM and SIGINT begin the drain, a second one cuts it.
 
 A first load that fails stops the run with exit code 1. A worker that dies later is replaced as often as the setting
-allows, after a pause that grows with each try; beyond that, or when a reload fails, the exit code is 70. A worker that
+allows, after a pause that grows with each try, and its queue is kept meanwhile; beyond that, or when a reload fails,
+the queue is given up and the exit code is 70. A worker that
 merely hangs is not replaced, for its thread cannot be ended: health goes red, and the service manager restarts the
 process. Lifecycle's own waiting is done by tasks beside it, which end with it.
 """
@@ -20,7 +21,8 @@ from typing import Any
 import trio
 
 from memra.actors.base import ActorSystem, Ref, UnknownMessageError, tell_if_alive
-from memra.actors.health import judge_health
+from memra.actors.gpu_faults import GpuRecord
+from memra.actors.health import HealthRules, judge_health
 from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
 from memra.actors.run_state import EXIT_STARTUP_FAILED, EXIT_WORKER_LOST, RunState
@@ -62,6 +64,7 @@ class LifecycleParts:
         start_worker: starts a `GpuWorker` that reports to the given supervisor, and returns at once.
         models: names that are served, for the health page.
         watchdog: ends the process when the way down hangs.
+        gpu: what is known of the GPUs, for the health page; None where none is watched. Outlives every worker.
     """
 
     state: RunState
@@ -73,6 +76,7 @@ class LifecycleParts:
     start_worker: Callable[[Ref], Ref]
     models: tuple[ModelName, ...]
     watchdog: Watchdog = field(default_factory=Watchdog)
+    gpu: GpuRecord | None = None
 
 
 class Lifecycle(TrioActor):
@@ -138,12 +142,13 @@ class Lifecycle(TrioActor):
         return None
 
     def _judge_health(self) -> HealthReported:
+        gpu = self._parts.gpu
         return judge_health(
             self._parts.pulse.read(),
+            HealthRules(self._settings.stall_s, self._settings.drain_s, self._parts.models),
             now=monotonic(),
-            stall_s=self._settings.stall_s,
             is_draining=self._is_draining,
-            models=self._parts.models,
+            gpu=None if gpu is None else gpu.read(),
         )
 
     def _start_worker(self) -> None:
@@ -156,15 +161,15 @@ class Lifecycle(TrioActor):
         self._parts.state.mark_ready()
 
     def _worker_died(self, died: WorkerDied) -> None:
-        self._parts.worker.close()
         log.error("the worker died (generation %d): %s", died.generation, died.detail)
         if self._is_draining:
-            return  # its requests have failed, so the drain is about to end
-        if not died.was_loaded:
+            self._parts.worker.give_up(died.detail)  # now that all requests have failed, the drain is about to end
+        elif not died.was_loaded:
             self._end_run(EXIT_STARTUP_FAILED if died.generation == 0 else EXIT_WORKER_LOST, died.detail)
         elif self._generation >= self._settings.worker_respawns:
             self._end_run(EXIT_WORKER_LOST, died.detail)
         else:
+            self._parts.worker.close()
             self._start_task(self._remind_of_restart)
 
     async def _remind_of_restart(self) -> None:
@@ -174,6 +179,7 @@ class Lifecycle(TrioActor):
 
     def _restart_worker(self, generation: int) -> None:
         if self._is_draining:
+            self._parts.worker.give_up("the server is on its way down")
             return
         log.warning("restarting the worker (generation %d)", generation)
         self._generation = generation
@@ -203,6 +209,7 @@ class Lifecycle(TrioActor):
         self._parts.state.stop(0)
 
     def _end_run(self, exit_code: int, problem: str) -> None:
+        self._parts.worker.give_up(problem)
         self._parts.watchdog.arm(after_s=_TEARDOWN_S, exit_code=exit_code)
         self._parts.state.stop(exit_code, problem)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from memra.actors.replies import Arrival, ReplyStream
-from memra.errors import EngineFaultError, OverloadedError, RequestError
+from memra.errors import OverloadedError, RequestError, WorkerFaultError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
@@ -206,4 +206,4 @@ class WorkerReply:
                 retry_after_s=_RETRY_OVERLOADED_S,
             )
         else:
-            self._error = EngineFaultError("The engine failed on this request; the server's log says more.")
+            self._error = WorkerFaultError("The engine failed on this request; the server's log says more.")

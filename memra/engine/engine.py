@@ -49,7 +49,7 @@ class EngineLimits:
     host_tier: HostTierSettings = field(default_factory=HostTierSettings)
 
 
-def _ignore_progress(_beat_at: float) -> None:
+def _ignore_progress(_progress_at: float, _num_prefill_rows: int) -> None:
     """Stand in where nobody watches."""
 
 
@@ -59,7 +59,7 @@ class Engine:
     def __init__(
         self,
         *,
-        progress: Callable[[float], None] = _ignore_progress,
+        progress: Callable[[float, int], None] = _ignore_progress,
         clock: Callable[[], float] = time.monotonic,
         limits: EngineLimits | None = None,
         host: HostShares | None = None,
@@ -67,8 +67,8 @@ class Engine:
         """Start without models.
 
         Args:
-            progress: called with the clock's time after every run of an executor, inside `step`, on its thread; must
-                be quick and must not call the engine.
+            progress: called with the clock's time and the number of prompt tokens that were computed after every run
+                of an executor, inside `step`, on its thread; must be quick and must not call the engine.
             clock: seconds, never running backwards.
             limits: what all models share.
             host: where evicted prefixes go; owned from now on. None forgets them.
@@ -99,7 +99,7 @@ class Engine:
         self._runners[key] = ModelRunner(
             model,
             counters=self._counters,
-            beat=lambda: self._progress(self._clock()),
+            beat=lambda num_rows: self._progress(self._clock(), num_rows),
             clock=self._clock,
             budget=self._budget,
             host=self._host,

@@ -88,8 +88,17 @@ def _choose_kv_type(kind: ExecutorKind, settings: EngineSettings) -> KvType:
     return KvType.BF16 if settings.dtype == "bfloat16" else KvType.F32
 
 
+def runs_on_gpu(settings: EngineSettings) -> bool:
+    """Whether the executor that is chosen will compute on a GPU."""
+    return settings.executor != "cpu" and _wants_gpu(settings)
+
+
+def _wants_gpu(settings: EngineSettings) -> bool:
+    return settings.device.startswith("cuda") or (settings.device == "auto" and _NVIDIA_DEVICE.exists())
+
+
 def _choose_kind(settings: EngineSettings) -> ExecutorKind:
-    wants_gpu = settings.device.startswith("cuda") or (settings.device == "auto" and _NVIDIA_DEVICE.exists())
+    wants_gpu = _wants_gpu(settings)
     if settings.executor == "torch" or (settings.executor == "auto" and wants_gpu):
         return ExecutorKind.TORCH
     if settings.device.startswith("cuda"):

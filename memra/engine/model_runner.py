@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from memra.engine.device_faults import raise_if_device_is_lost
 from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.prefix_budget import PrefixBudget
@@ -41,7 +42,7 @@ class ModelRunner:
         model: LoadedModel,
         *,
         counters: WorkCounters,
-        beat: Callable[[], None],
+        beat: Callable[[int], None],
         clock: Callable[[], float],
         budget: PrefixBudget,
         host: HostShares,
@@ -51,7 +52,8 @@ class ModelRunner:
         Args:
             model: nobody else may use it until the runner is dropped.
             counters: shared totals to add to.
-            beat: called after every run of the executor, so that a long tick shows signs of life.
+            beat: called with the number of prompt tokens that were computed after every run of the executor, so that
+                a long tick shows signs of life.
             clock: seconds, never running backwards.
             budget: for remembered prefixes, shared by all models.
             host: where evicted prefixes go, shared by all models.
@@ -232,7 +234,7 @@ class ModelRunner:
                 events.append(self._blame(spans[0].sequence, failure))
                 return
         finally:
-            self._beat()
+            self._beat(0 if logits is None else _count_prefill_rows(spans))
         if logits is not None:
             self._accept(spans, logits, events)
             return
@@ -271,6 +273,7 @@ class ModelRunner:
         self._counters.num_completed += 1
 
     def _blame(self, sequence: Sequence, failure: Exception) -> RequestFailed:
+        raise_if_device_is_lost(failure)
         # Torch and drivers have out-of-memory errors of their own kinds; their text is what they share.
         overloaded = isinstance(failure, MemoryError) or "out of memory" in str(failure).lower()
         return self._fail(sequence, f"{type(failure).__name__}: {failure}", overloaded=overloaded)
@@ -284,3 +287,7 @@ class ModelRunner:
         del self._sequences[sequence.request_id]
         self._load = None
         self._scheduler.retire(sequence)
+
+
+def _count_prefill_rows(spans: list[RowSpan]) -> int:
+    return sum(span.num_rows for span in spans if span.sequence.phase is not SequencePhase.DECODING)

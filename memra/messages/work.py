@@ -92,11 +92,13 @@ class RequestFailed:
     Attributes:
         overloaded: the cause is want of memory or a restarted worker, so trying again makes sense.
         detail: the raw cause for the log; never sent to a client.
+        is_worker_lost: the worker died over it, or over another; the next one may get the prompt again.
     """
 
     request_id: RequestId
     detail: str
     overloaded: bool = False
+    is_worker_lost: bool = False
 
 
 WorkEvent = PromptStarted | TokensGenerated | RequestFailed
@@ -181,16 +183,39 @@ class WorkReported:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefillProgress:
+    """How far the prefill that goes on now has come, all prompts together.
+
+    Attributes:
+        num_rows: prompt tokens computed since the last step without a prefill.
+        num_chunks: runs of an executor that computed them.
+        progress_at: `time.monotonic()` of the last one.
+    """
+
+    num_rows: int
+    num_chunks: int
+    progress_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerBeat:
     """What the worker wrote down about itself at its last sign of life.
 
     Attributes:
-        beat_at: `time.monotonic()` of the last loop iteration or prefill progress.
+        beat_at: `time.monotonic()` of the last loop iteration.
         tick_max_ms: the longest iteration so far.
         generation: 0 for the first worker, +1 for each restart.
+        progress_at: `time.monotonic()` of the last run of an executor; None before the first.
+        prefill: None while no prompt is computed.
+        idle_since: `time.monotonic()`; None unless idle.
+        loss: why the worker died; None while it lives.
     """
 
     phase: WorkerPhase
     beat_at: float
     tick_max_ms: float
     generation: int
+    progress_at: float | None = None
+    prefill: PrefillProgress | None = None
+    idle_since: float | None = None
+    loss: str | None = None

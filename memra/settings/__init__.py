@@ -4,6 +4,7 @@ from memra.settings.reading import read_settings, settings_file, unknown_variabl
 from memra.settings.rooms import (
     ROOMS,
     EngineSettings,
+    FaultSettings,
     GateSettings,
     HostTierSettings,
     HttpSettings,
@@ -17,6 +18,7 @@ from memra.settings.rooms import (
 __all__ = [
     "ROOMS",
     "EngineSettings",
+    "FaultSettings",
     "GateSettings",
     "HostTierSettings",
     "HttpSettings",

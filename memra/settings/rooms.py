@@ -50,6 +50,10 @@ def _path(text: str) -> Path:
     return Path(text).expanduser()
 
 
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(int(count) for count in text.split(",") if count.strip())
+
+
 def _word(text: str) -> str:
     return text.lower()
 
@@ -323,6 +327,44 @@ class LifecycleSettings:
     worker_respawns: int = _setting(
         1, "Restarts of a worker that died.", env="MEMRA_WORKER_RESPAWN", parse=int, check=_at_least(0)
     )
+    gpu_watch: bool = _setting(
+        True,
+        "Watch the GPU's driver and the kernel log for faults, where a GPU does the work.",
+        env="MEMRA_GPU_WATCH",
+        parse=parse_switch,
+    )
+    gpu_watch_s: float = _setting(
+        60.0,
+        "Pause between two questions to the GPU's driver, seconds.",
+        env="MEMRA_GPU_WATCH_S",
+        parse=float,
+        check=_at_least(0.1),
+    )
+    gpu_probe_timeout_s: float = _setting(
+        10.0,
+        "A driver that does not answer for this long, seconds, counts as hung.",
+        env="MEMRA_GPU_PROBE_TIMEOUT_S",
+        parse=float,
+        check=_at_least(0.1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSettings:
+    """Faults on demand, for tests of the server as a whole; each strikes once in a process."""
+
+    panic_after: tuple[int, ...] = _setting(
+        (),
+        "Steps of the engine, counted over restarts and separated by commas, in which the worker dies.",
+        env="MEMRA_PANIC_AFTER",
+        parse=_counts,
+    )
+    fault_after: int | None = _setting(
+        None, "The request, by its number, that the engine fails on.", env="MEMRA_FAULT_AFTER", parse=int
+    )
+    hang_after: int | None = _setting(
+        None, "The step of the engine, by its number, that never ends.", env="MEMRA_HANG_AFTER", parse=int
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,6 +390,7 @@ class Settings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     host_tier: HostTierSettings = field(default_factory=HostTierSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
+    faults: FaultSettings = field(default_factory=FaultSettings)
     plugins: PluginSettings = field(default_factory=PluginSettings)
 
 
@@ -358,5 +401,6 @@ ROOMS: Mapping[str, type[Any]] = {
     "engine": EngineSettings,
     "host_tier": HostTierSettings,
     "lifecycle": LifecycleSettings,
+    "faults": FaultSettings,
     "plugins": PluginSettings,
 }

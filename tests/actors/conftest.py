@@ -16,6 +16,7 @@ import trio
 from memra.actors.admission import Admission
 from memra.actors.base import ActorSystem, Ref, stop_actor
 from memra.actors.bridge import ActorHouse
+from memra.actors.gpu_faults import GpuRecord
 from memra.actors.gpu_worker import GpuWorker
 from memra.actors.ingress import Ingress
 from memra.actors.lifecycle import Lifecycle, LifecycleParts
@@ -291,7 +292,7 @@ class RunningHouse:
 
     async def serves(self, generation: int) -> None:
         """Wait until this generation of the worker takes prompts."""
-        await eventually(lambda: self.pulse.generation == generation and self.worker._is_open)
+        await eventually(lambda: self.pulse.generation == generation and self.worker.is_open)
 
     async def is_empty(self) -> None:
         """Wait until nothing of any request is left; fails when something stays."""
@@ -362,13 +363,15 @@ class HouseOptions:
     observe: Callable[[RequestEnded], None] | None = None
     end_process: Callable[[int], object] = pytest.fail
     answers: SharedAnswers | None = None
+    gpu: GpuRecord | None = None
 
 
 def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
     """Build a house as the composition root does."""
     state = RunState()
     system = ActorSystem(nursery, on_death=lambda name, error: state.stop(70, f"{name} died: {error!r}"))
-    replies, pulse, worker, renderer = ReplyTable(), WorkerPulse(), WorkerLink(), FakeRenderer()
+    replies, pulse, renderer = ReplyTable(), WorkerPulse(), FakeRenderer()
+    worker = WorkerLink(replies.deliver)
     slots, ended, engines = SlotTable(options.limits), list[RequestEnded](), list[FakeEngine]()
     ingress = Ingress.start(system, replies=replies)
     admission = Admission.start(
@@ -382,9 +385,10 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         admission=admission,
         worker=worker,
         pulse=pulse,
-        start_worker=_worker_starter(system, options.make_engine, engines, replies=replies, pulse=pulse),
+        start_worker=_worker_starter(system, options.make_engine, engines, worker=worker, pulse=pulse),
         models=(MODEL,),
         watchdog=Watchdog(end_process=options.end_process),
+        gpu=options.gpu,
     )
     lifecycle = Lifecycle.start(system, parts, settings=options.settings, signals=options.signals, respawn_pause_s=0.01)
     stations = Stations(ingress, admission, templating, worker, context_floor_tokens=500, answers=options.answers)
@@ -411,7 +415,7 @@ def _worker_starter(
     make_engine: Callable[[], FakeEngine],
     engines: list[FakeEngine],
     *,
-    replies: ReplyTable,
+    worker: WorkerLink,
     pulse: WorkerPulse,
 ) -> Callable[[Ref], Ref]:
     def make() -> FakeEngine:
@@ -420,7 +424,7 @@ def _worker_starter(
         return engines[-1]
 
     def start(supervisor: Ref) -> Ref:
-        return GpuWorker.start(system, make_engine=make, deliver=replies.deliver, supervisor=supervisor, pulse=pulse)
+        return GpuWorker.start(system, make_engine=make, deliver=worker.deliver, supervisor=supervisor, pulse=pulse)
 
     return start
 

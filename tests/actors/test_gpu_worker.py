@@ -304,9 +304,10 @@ def test_the_pulse_keeps_the_longest_step():
     assert (pulse.read().phase, pulse.read().generation) == (WorkerPhase.LOADING, 2)
     pulse.note_tick(0.25)
     pulse.note_tick(0.125)
-    pulse.note_progress(12.5)
+    pulse.note_progress(12.5, 0)
     assert pulse.read().tick_max_ms == 250
-    assert pulse.read().beat_at == 12.5
+    assert pulse.read().progress_at == 12.5
+    assert pulse.read().prefill is None
     pulse.beat(WorkerPhase.BUSY)
     assert pulse.read().beat_at > 12.5
     assert pulse.read().phase is WorkerPhase.BUSY

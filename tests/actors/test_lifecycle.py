@@ -92,7 +92,7 @@ async def test_the_pause_before_a_restart_grows_with_each_try(autojump_clock: tr
             replies=ReplyTable(),
             ingress=silent,
             admission=silent,
-            worker=WorkerLink(),
+            worker=WorkerLink(pytest.fail),
             pulse=pulse,
             start_worker=start_worker,
             models=(),
@@ -304,7 +304,7 @@ async def test_a_worker_that_dies_during_the_drain_is_not_replaced(kit: Any):
             running.engine.release()
             with pytest.raises(OverloadedError):
                 [part async for part in reply]
-            await kit.eventually(lambda: not running.worker._is_open)  # lifecycle has heard of it
+            await kit.eventually(lambda: not running.worker.is_open)  # lifecycle has heard of it
         with trio.fail_after(5):
             assert await running.state.wait_until_stopped() == 0
         assert len(running.engines) == 1

@@ -344,14 +344,22 @@ class Clock:
 
 def test_progress_is_reported_after_every_run(watch: Make, make_model: Make, make_request: Make, fake_executor: Make):
     beats: list[float] = []
+    rows: list[int] = []
+
+    def note(progress_at: float, num_prefill_rows: int) -> None:
+        beats.append(progress_at)
+        rows.append(num_prefill_rows)
+
     executor = fake_executor(raising={BAD: RuntimeError()})
-    watched = watch(make_model(executor), make_model(name="n"), progress=beats.append, clock=Clock())
+    watched = watch(make_model(executor), make_model(name="n"), progress=note, clock=Clock())
     watched.engine.submit(make_request("a", (1,), 2))
     watched.engine.submit(make_request("bad", (BAD,), 2))
     watched.engine.submit(make_request("b", (1,), 2, model="n"))
     watched.step()
-    assert len(beats) == 1 + 2 + 1
     assert beats == sorted(set(beats))
+    assert rows == [0, 1, 0, 1]  # what fails together is run alone; what failed alone is no progress
+    watched.step()
+    assert rows[4:] == [0, 0]  # decoding
 
 
 def test_the_report_counts_what_happened(watch: Make, make_model: Make, make_request: Make, fake_executor: Make):
