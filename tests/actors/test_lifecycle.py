@@ -25,6 +25,9 @@ from memra.types import StopCause, WorkerPhase
 async def test_a_worker_that_dies_is_replaced_once_and_the_server_goes_on(kit: Any, caplog: pytest.LogCaptureFixture):
     async with kit.open_house(make_engine=lambda: kit.Engine(is_manual=True)) as running:
         async with running.house.open_reply(kit.request()) as reply:
+            running.engine.allow(1)
+            parts = [await reply.__anext__(), await reply.__anext__()]
+            assert isinstance(parts[-1], ReplyDelta)
             running.engine.step_error = RuntimeError("device lost")
             running.engine.release()
             with pytest.raises(OverloadedError) as failed:
@@ -50,12 +53,13 @@ async def test_a_worker_that_dies_beyond_its_restarts_ends_the_run_with_70(kit: 
         return engine
 
     async with kit.open_house(make_engine=make, settings=LifecycleSettings(worker_respawns=1)) as running:
-        for generation in (0, 1):
-            await running.serves(generation)
-            with pytest.raises(OverloadedError, match="out of memory or was restarted"):
-                await kit.read(running.house, kit.request(f"r{generation}"))
+        with trio.fail_after(5), pytest.raises(OverloadedError, match="out of memory or was restarted"):
+            await kit.read(running.house, kit.request())
         with trio.fail_after(5):
             assert await running.state.wait_until_stopped() == 70
+        assert running.pulse.generation == 1
+        with pytest.raises(OverloadedError, match="restarting"):
+            await kit.read(running.house, kit.request("late"))
         health = await running.house.report_health()
         assert not health.is_live
         assert health.worker.phase is WorkerPhase.DEAD
@@ -117,7 +121,7 @@ async def test_no_restart_is_allowed_when_the_setting_says_none(kit: Any):
         assert len(running.engines) == 1
 
 
-async def test_a_request_while_the_worker_restarts_is_refused_as_overloaded(kit: Any):
+async def test_a_request_while_the_worker_restarts_waits_for_the_next_one(kit: Any):
     gate = threading.Event()
     gate.set()
 
@@ -128,18 +132,22 @@ async def test_a_request_while_the_worker_restarts_is_refused_as_overloaded(kit:
     async with kit.open_house(make_engine=make) as running:
         gate.clear()
         running.engine.step_error = RuntimeError("device lost")
-        with pytest.raises(OverloadedError):
-            await kit.read(running.house, kit.request("r1"))
-        await kit.eventually(lambda: running.pulse.generation == 1)
-        with pytest.raises(OverloadedError, match="restarting"):
-            await kit.read(running.house, kit.request("r2"))
-        health = await running.house.report_health()
-        assert (health.is_live, health.worker.phase) == (False, WorkerPhase.LOADING)
-        gate.set()
-        await running.serves(1)
-        assert (await kit.read(running.house, kit.request("r3"))).text == "abcde"
+        async with running.house.open_reply(kit.request("r1")) as first:
+            await kit.eventually(lambda: running.pulse.generation == 1)
+            async with running.house.open_reply(kit.request("left")):
+                assert running.worker.num_waiting == 2
+            async with running.house.open_reply(kit.request("r2")) as second:
+                health = await running.house.report_health()
+                assert (health.is_live, health.worker.phase) == (False, WorkerPhase.LOADING)
+                assert running.worker.num_waiting == 2
+                gate.set()
+                texts = [
+                    "".join(p.text for p in [q async for q in r] if isinstance(p, ReplyDelta)) for r in (first, second)
+                ]
+        assert texts == ["abcde", "abcde"]
+        assert [prompt.request_id for prompt in running.engine.submitted] == ["r1", "r2"]
         await running.is_empty()
-        assert [record.failed for record in running.ended] == [True, True, False]
+        assert [record.failed for record in running.ended] == [False, False, False]
 
 
 async def test_a_first_load_that_fails_is_a_startup_error(kit: Any):

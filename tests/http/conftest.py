@@ -32,6 +32,8 @@ HEALTHY = HealthReported(
     beat_age_ms=2.6,
     stall_threshold_ms=120_000.0,
     models=("fake",),
+    idle_for_ms=12.3,
+    drain_s=30.0,
 )
 
 Step = str | ReplyPart | Exception | trio.Event

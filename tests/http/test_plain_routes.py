@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from memra.messages.lifecycle import GpuProbeState, GpuReported
+from memra.messages.work import PrefillProgress
+from memra.types import WorkerPhase
+
 Start = Callable[..., Awaitable[Any]]
 
 
@@ -60,10 +64,34 @@ async def test_the_probes_say_what_the_house_reports(
             "tick_max_ms": 1,
             "stall_threshold_ms": 120_000,
             "generation": 0,
+            "xid_warnings": 0,
+            "forward_progress_age_ms": None,
+            "prime_progress": None,
+            "gpu_probe": None,
+            "scheduler_phase": "idle",
+            "idle_for_ms": 12,
         }
         assert ("detail" in body) is ("is_live" in changes)
         retry = (reply.headers.get("retry-after"), reply.headers.get("retry-after-ms"))
-        assert retry == (("2", "2000") if status == 503 else (None, None))
+        wait_s = 30 if word == "draining" else 2
+        assert retry == ((str(wait_s), str(1000 * wait_s)) if status == 503 else (None, None))
+
+
+async def test_the_probes_tell_of_a_prefill_and_of_the_gpu(start: Start):
+    server = await start()
+    prefill = PrefillProgress(num_rows=512, num_chunks=2, progress_at=1.0)
+    beat = replace(server.house.health.worker, phase=WorkerPhase.BUSY, prefill=prefill)
+    gpu = GpuReported(None, 3, GpuProbeState.OK, probe_age_ms=40.2, probe_took_ms=8.0, num_probe_hangs=1)
+    server.house.health = replace(
+        server.house.health, worker=beat, prefill_age_ms=5.4, forward_progress_age_ms=4.0, idle_for_ms=None, gpu=gpu
+    )
+    worker = (await server.get("/health")).json()["worker"]
+    assert worker["prime_progress"] == {"rows": 512, "chunks": 2, "age_ms": 5}
+    assert (worker["forward_progress_age_ms"], worker["scheduler_phase"], worker["idle_for_ms"]) == (4, "prefill", None)
+    assert (worker["xid_warnings"], worker["phase"]) == (3, "busy")
+    assert worker["gpu_probe"] == {"state": "ok", "age_ms": 40, "took_ms": 8, "hangs": 1}
+    server.house.health = replace(server.house.health, worker=replace(beat, prefill=None))
+    assert (await server.get("/health")).json()["worker"]["scheduler_phase"] == "decode"
 
 
 async def test_metrics_are_json(start: Start):
