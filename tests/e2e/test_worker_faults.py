@@ -78,7 +78,8 @@ def test_a_hung_worker_turns_the_probes_red_and_does_not_hold_the_drain(start: S
     server = start("-m", f"small={smollm2_path}", environ=environ)
     assert httpx.get(f"{server.url}/livez").status_code == 200
     with httpx.stream("POST", f"{server.url}/v1/chat/completions", json=LONG, timeout=120) as stream:
-        next(events(stream.iter_lines()))
+        told = events(stream.iter_lines())  # a name for it, for without one it would be closed, and the client gone
+        next(told)
         server.wait_for("hangs in step 5")
         for path in ("/livez", "/readyz"):
             probe = poll(server, path, until=503)
