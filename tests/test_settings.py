@@ -43,6 +43,19 @@ def test_a_bad_value_is_refused_by_its_place(environ, complaint):
     assert caught.value.message == complaint
 
 
+def test_steps_are_read_from_a_list_and_from_a_table(tmp_path: Path):
+    file = tmp_path / "memra.toml"
+    file.write_text('[faults]\npanic_after = "3, 40"\n[lifecycle]\ngpu_watch = false\n')
+    assert read_settings({}, environ={}, file=file).faults.panic_after == (3, 40)
+    assert not read_settings({}, environ={}, file=file).lifecycle.gpu_watch
+    assert read_settings({}, environ={"MEMRA_PANIC_AFTER": "7"}).faults.panic_after == (7,)
+    file.write_text("[faults]\npanic_after = [3, 40]\n")
+    with pytest.raises(ConfigurationError, match="must be text such as 20,40"):
+        read_settings({}, environ={}, file=file)
+    with pytest.raises(ConfigurationError, match="MEMRA_PANIC_AFTER: 'soon' is not valid"):
+        read_settings({}, environ={"MEMRA_PANIC_AFTER": "soon"})
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -7,7 +7,7 @@ is no worker wait here too. Trio thread only.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import cast
 
@@ -134,13 +134,16 @@ class WorkerLink:
     async def report(self, *, within_s: float) -> WorkReported:
         """Return the worker's counters, or the last known ones when it does not answer in time.
 
-        At most one question waits in the worker's mailbox, however often this is called.
+        Without a worker nothing is active, and what waits here is queued. At most one question waits in the worker's
+        mailbox, however often this is called.
         """
         if self._report is None and self._worker is not None and self.is_open:
             self._report = cast("TrioFuture", self._worker.ask(ReportWork(), block=False))
         if self._report is not None:
             await self._wait_for(self._report, within_s=within_s)
-        return self._last_report
+        if self.is_open:
+            return self._last_report
+        return replace(self._last_report, num_active=0, num_queued=self.num_waiting)
 
     async def stop(self, *, within_s: float) -> bool:
         """Stop the worker, freeing its engine; false when it did not in time."""

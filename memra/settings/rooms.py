@@ -358,12 +358,21 @@ class FaultSettings:
         "Steps of the engine, counted over restarts and separated by commas, in which the worker dies.",
         env="MEMRA_PANIC_AFTER",
         parse=_counts,
+        check=lambda counts: None if all(type(n) is int and n > 0 for n in counts) else "must be text such as 20,40",
     )
     fault_after: int | None = _setting(
-        None, "The request, by its number, that the engine fails on.", env="MEMRA_FAULT_AFTER", parse=int
+        None,
+        "The request, by its number, that the engine fails on.",
+        env="MEMRA_FAULT_AFTER",
+        parse=int,
+        check=_at_least(1),
     )
     hang_after: int | None = _setting(
-        None, "The step of the engine, by its number, that never ends.", env="MEMRA_HANG_AFTER", parse=int
+        None,
+        "The step of the engine, by its number, that never ends.",
+        env="MEMRA_HANG_AFTER",
+        parse=int,
+        check=_at_least(1),
     )
 
 

@@ -148,6 +148,20 @@ def test_only_so_many_wait_and_the_rest_is_refused():
     assert link.num_waiting == 2
 
 
+async def test_without_a_worker_nothing_is_active_and_what_waits_is_queued(kit: Any):
+    async with (
+        kit.open_house(make_engine=lambda: kit.Engine(is_manual=True)) as running,
+        running.house.open_reply(kit.request("r1")),
+    ):
+        await kit.eventually(running.engine.entered_step.is_set)
+        running.worker.close()
+        running.worker.submit(prompt("r2"))
+        metrics = await running.house.report_metrics()
+        assert (metrics["active_sessions"], metrics["queued_requests"]) == (0, 2)
+        running.worker.abort(RequestId("r2"))
+        running.engine.release()
+
+
 def test_what_waits_is_failed_when_no_worker_will_come():
     delivered: list[StepFinished] = []
     link = WorkerLink(delivered.append)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memra.engine import executor_choice
-from memra.engine.executor_choice import ExecutorKind, KvType, choose_executor
+from memra.engine.executor_choice import ExecutorKind, KvType, choose_executor, runs_on_gpu
 from memra.errors import ConfigurationError
 from memra.settings import EngineSettings
 
@@ -39,6 +39,23 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
 def test_the_fastest_executor_that_fits_is_chosen(machine, settings, facts, kind):
     machine(**facts)
     assert choose_executor(EngineSettings(**settings)).kind is kind
+
+
+@pytest.mark.parametrize(
+    ("settings", "has_gpu", "is_on_gpu"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"device": "cpu"}, True, False),
+        ({"device": "cuda:1"}, False, True),
+        ({"executor": "torch"}, False, False),
+        ({"executor": "torch"}, True, True),
+        ({"executor": "cpu"}, True, False),
+    ],
+)
+def test_a_gpu_is_worth_watching_where_it_does_the_work(machine, settings, has_gpu, is_on_gpu):
+    machine(has_gpu=has_gpu)
+    assert runs_on_gpu(EngineSettings(**settings)) is is_on_gpu
 
 
 def test_a_missing_library_is_said_in_one_line(machine, caplog: pytest.LogCaptureFixture):
