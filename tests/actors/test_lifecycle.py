@@ -17,7 +17,7 @@ from memra.actors.watchdog import Watchdog
 from memra.actors.worker_link import WorkerLink
 from memra.errors import DrainingError, IntegrityError, OverloadedError, StartupError
 from memra.messages.generation import ReplyDelta
-from memra.messages.lifecycle import BeginDrain, EndDrain, WorkerDied, WorkerReady
+from memra.messages.lifecycle import BeginDrain, EndDrain, RestartWorker, WorkerDied, WorkerReady
 from memra.settings import LifecycleSettings
 from memra.types import StopCause, WorkerPhase
 
@@ -316,6 +316,20 @@ async def test_a_worker_that_dies_during_the_drain_is_not_replaced(kit: Any):
         with trio.fail_after(5):
             assert await running.state.wait_until_stopped() == 0
         assert len(running.engines) == 1
+
+
+async def test_what_waits_for_a_worker_is_failed_when_the_drain_comes_before_the_restart(kit: Any):
+    async with kit.open_house(make_engine=lambda: kit.Engine(is_manual=True)) as running:
+        async with running.house.open_reply(kit.request()) as reply:
+            running.worker.close()  # as lifecycle does when the worker dies
+            running.lifecycle.tell(BeginDrain("test"))
+            running.lifecycle.tell(RestartWorker(1))
+            with trio.fail_after(5), pytest.raises(OverloadedError):
+                [part async for part in reply]
+        with trio.fail_after(5):
+            assert await running.state.wait_until_stopped() == 0
+        assert len(running.engines) == 1
+        running.engine.release()
 
 
 async def test_the_death_of_another_actor_ends_the_run(kit: Any, caplog: pytest.LogCaptureFixture):
