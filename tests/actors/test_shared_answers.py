@@ -297,7 +297,7 @@ async def test_what_was_left_half_read_is_not_kept(kit: Any, answers: Answers):
 
 async def test_a_prompt_that_the_worker_does_not_take_leaves_no_leader_behind(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers) as running:
-        running.worker.close()
+        running.worker.give_up("no worker will come")
         with pytest.raises(OverloadedError):
             await kit.read(running.house, ask(kit, "a"))
         running.worker.open()
