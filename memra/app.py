@@ -18,7 +18,7 @@ from socket import socket
 import trio
 
 from memra import __version__
-from memra.actors.admission import Admission
+from memra.actors.admission import Admission, AdmissionRules
 from memra.actors.base import ActorSystem, Ref, stop_actor
 from memra.actors.bridge import ActorHouse
 from memra.actors.fault_injection import FaultPlan
@@ -40,18 +40,21 @@ from memra.engine.engine import Engine, EngineLimits
 from memra.engine.executor_choice import choose_executor, runs_on_gpu
 from memra.engine.model_building import build_model
 from memra.errors import ConfigurationError, MemraError
+from memra.gate.deadlines import DeadlineRules
 from memra.gate.keys import KeyCheck
+from memra.gate.queueing import QueueLimits
 from memra.gate.response_cache import ResponseCache
-from memra.gate.slots import SlotTable, lane_limits
+from memra.gate.slots import SlotTable, lane_limits, queue_depth
 from memra.http.address import address_of, bind
 from memra.http.app import build_app
 from memra.http.serve import serve
 from memra.identity import system_fingerprint
+from memra.lanes.policy import LanePolicy
 from memra.messages.work import SubmitPrompt
 from memra.plugins.manager import Plugins
 from memra.served_models import ServedModel, open_models
 from memra.settings import Settings
-from memra.types import WorkerPhase
+from memra.types import Lane, WorkerPhase
 
 log = logging.getLogger(__name__)
 
@@ -173,6 +176,7 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
             max_interactive=settings.gate.max_interactive,
             max_judge=settings.gate.max_judge,
             max_harvest=settings.gate.max_harvest,
+            max_queue_depth=settings.gate.max_queue_depth,
         )
     )
     ingress = Ingress.start(system, replies=replies)
@@ -182,6 +186,8 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         keys=KeyCheck(settings.gate.api_key),
         slots=slots,
         observe=plan.plugins.request_ended,
+        pulse=pulse,
+        rules=_admission_rules(settings),
     )
     templating = Templating.start(system, renderers={model.name: model.chat_format for model in plan.models})
     parts = LifecycleParts(
@@ -209,6 +215,7 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         worker,
         context_floor_tokens=settings.gate.context_tokens,
         answers=_shared_answers(plan, backends),
+        deadlines=_deadline_rules(settings),
     )
     front = ActorHouse(stations, models=names, lifecycle=lifecycle, pulse=pulse)
     return _House(ingress, admission, templating, worker, lifecycle, front, backends)
@@ -238,6 +245,48 @@ def _watch_gpu(plan: _Plan, system: ActorSystem) -> GpuRecord | None:
     sources = GpuSources(period_s=settings.gpu_watch_s, probe_timeout_s=settings.gpu_probe_timeout_s)
     system.nursery.start_soon(watch_gpu, record, sources)
     return record
+
+
+def _lane_policy(settings: Settings) -> LanePolicy:
+    gate, lanes = settings.gate, settings.lanes
+    return LanePolicy(
+        slo_p99_ms=lanes.slo_p99_ms,
+        shed_at={Lane.JUDGE: lanes.shed_judge, Lane.HARVEST: lanes.shed_harvest},
+        prefill_budget={
+            Lane.INTERACTIVE: settings.engine.prefill_chunk_tokens,
+            Lane.JUDGE: lanes.prefill_judge_tokens,
+            Lane.HARVEST: lanes.prefill_harvest_tokens,
+        },
+        max_sessions={
+            Lane.INTERACTIVE: gate.max_interactive,
+            Lane.JUDGE: gate.max_judge,
+            Lane.HARVEST: gate.max_harvest,
+        },
+    )
+
+
+def _admission_rules(settings: Settings) -> AdmissionRules:
+    gate = settings.gate
+    return AdmissionRules(
+        lanes=_lane_policy(settings),
+        window_s=settings.lanes.window_s,
+        queue=QueueLimits(
+            max_depth=queue_depth(gate.max_queue_depth, gate.max_interactive),
+            wait_ceiling_s=gate.queue_wait_ceiling_s or None,
+        ),
+        slot_reset_s=gate.slot_reset_s,
+    )
+
+
+def _deadline_rules(settings: Settings) -> DeadlineRules:
+    gate = settings.gate
+    return DeadlineRules(
+        max_timeout_ms=gate.timeout_ms_max,
+        max_stream_timeout_ms=gate.stream_timeout_ms_max or gate.timeout_ms_max,
+        is_gated=gate.nonstream_deadline_gate,
+        prefill_tok_s=gate.prefill_floor_tok_s,
+        decode_tok_s=gate.decode_floor_tok_s,
+    )
 
 
 def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> WorkerEngine:

@@ -95,6 +95,14 @@ class ContextLengthError(InvalidRequestError):
     """The prompt does not fit the model's context."""
 
 
+class RequestTooLongForMemoryError(InvalidRequestError):
+    """Prompt and answer together need more cache memory than the model has in all, so waiting would not help."""
+
+
+class InfeasibleDeadlineError(InvalidRequestError):
+    """An answer that is not streamed cannot be complete within the request's deadline."""
+
+
 class TemplateError(InvalidRequestError):
     """The model's chat template refused the messages, in its own words."""
 
@@ -105,6 +113,7 @@ class BusyError(RequestError):
     Attributes:
         retry_after_s: seconds after which trying again makes sense.
         slots_limit, slots_remaining: of the lane that is full, as in `RequestAdmitted`; None when no lane is.
+        slots_reset_s: seconds until a slot of it may be free; set by whoever knows, None where that is the wait.
     """
 
     def __init__(
@@ -121,6 +130,19 @@ class BusyError(RequestError):
         self.retry_after_s = retry_after_s
         self.slots_limit = slots_limit
         self.slots_remaining = slots_remaining
+        self.slots_reset_s: int | None = None
+
+
+class QueueFullError(BusyError):
+    """So many requests wait already that another one is not let into the queue."""
+
+
+class DeadlineUnreachableError(BusyError):
+    """The request would still wait for its turn when its deadline passes."""
+
+
+class QueueWaitError(BusyError):
+    """The request would wait for its turn longer than this server lets anybody wait."""
 
 
 class BodyBusyError(BusyError):
@@ -141,6 +163,10 @@ class EngineFaultError(RequestError):
 
 class WorkerFaultError(EngineFaultError):
     """The worker failed on this request alone and goes on with the others; the raw cause is in the log."""
+
+
+class DeadlineExceededError(RequestError):
+    """The request's deadline passed before anything of its answer was there."""
 
 
 class BodyTooLargeError(RequestError):

@@ -32,6 +32,8 @@ class StopCause(StrEnum):
     STOP_TOKEN = "stop_token"  # noqa: S105  (a cause, not a secret)
     MAX_TOKENS = "max_tokens"
     CONTEXT_FULL = "context_full"
+    DEADLINE = "deadline"
+    """The request's own, passed when part of the answer was there."""
 
 
 class CacheStatus(StrEnum):

@@ -138,6 +138,7 @@ def test_every_module_states_its_trade():
         "import memra.cli; memra.cli._parser().format_help()",
         "import memra.messages.work, memra.messages.generation, memra.plugins.manager",
         "import memra.gate, memra.chat.chat_format, memra.actors.bridge, memra.http.app",
+        "import memra.lanes.policy, memra.lanes.meter; assert 'trio' not in __import__('sys').modules",
         "import memra.models.registry, memra.loading.sources, memra.loading.checkpoint",
     ],
 )

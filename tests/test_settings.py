@@ -28,6 +28,7 @@ def test_the_command_line_wins_over_the_environment_over_the_file_over_the_defau
     [
         ({"MEMRA_PREFILL_TICK": "many"}, "MEMRA_PREFILL_TICK: 'many' is not a whole number"),
         ({"MEMRA_PREFILL_TICK": "0"}, "MEMRA_PREFILL_TICK: 0 must be at least 1"),
+        ({"MEMRA_STREAM_TTFT_MS_MAX": "999"}, "MEMRA_STREAM_TTFT_MS_MAX: 999 must be 0 or at least 1000"),
         ({"MEMRA_DRAIN_S": "soon"}, "MEMRA_DRAIN_S: 'soon' is not a number"),
         ({"MEMRA_DRAIN_S": "nan"}, "MEMRA_DRAIN_S: nan must be at least 0"),
         ({"MEMRA_HOST_LOOP": "curio"}, "MEMRA_HOST_LOOP: 'curio' must be one of trio, asyncio"),

@@ -1,25 +1,43 @@
 """Admission: decides who comes in, and writes down how each request ended.
 
-It accepts `CheckKey` (asked; answered with None) and `AdmitRequest` (asked; answered with `RequestAdmitted`), both of
-which it may refuse with a `RequestError`, and, told, `ReleaseSlot` and `RefuseNewWork`. For every admitted request it
-hands one `RequestEnded` to an observer. The checks come in the order key, model, drain, slot, so that nobody without a
-key learns anything. A failing observer is logged and disturbs nobody. The policies are `memra.gate`'s; here is only
-their state's one owner.
+It accepts `CheckKey` (asked; answered with None), `AdmitRequest` (asked; answered with `RequestAdmitted`) and, once the
+size of an admitted request is known, `ReserveWork` (asked; answered with `WorkReserved`), all of which it may refuse
+with a `RequestError`; `ReportAdmissions` (asked; answered with `AdmissionsReported`); and, told, `ReleaseSlot` and
+`RefuseNewWork`. For every request that was let in it hands one `RequestEnded` to an observer; one that is refused a
+place at the worker was not let in. The checks come in the order key, model, drain, lane, slot, so that nobody without a
+key learns anything. A failing observer is logged and disturbs nobody. The policies are `memra.gate`'s and
+`memra.lanes`'; here are only their state's one owner and the worker's gauges, read and never waited for.
 """
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import trio
 
 from memra.actors.base import ActorSystem, UnknownMessageError
+from memra.actors.pulse import WorkerPulse
 from memra.actors.trio_actor import TrioActor
-from memra.errors import DrainingError, UnknownModelError
+from memra.actors.work_desk import WorkDesk
+from memra.errors import BusyError, DrainingError, RequestError, UnknownModelError
 from memra.gate.keys import KeyCheck
-from memra.gate.slots import SlotTable
-from memra.messages.admission import AdmitRequest, CheckKey, ReleaseSlot, RequestAdmitted, RequestEnded
+from memra.gate.queueing import QueueLimits
+from memra.gate.slot_reset import SlotReset
+from memra.gate.slots import SlotTable, SlotTaken
+from memra.lanes.metrics import zero_counts
+from memra.lanes.policy import LanePolicy, LaneVerdict
+from memra.messages.admission import (
+    AdmissionsReported,
+    AdmitRequest,
+    CheckKey,
+    ReleaseSlot,
+    ReportAdmissions,
+    RequestAdmitted,
+    RequestEnded,
+    ReserveWork,
+    WorkReserved,
+)
 from memra.messages.lifecycle import RefuseNewWork
 from memra.telemetry import names
 from memra.telemetry.spans import stage_span
@@ -31,6 +49,29 @@ _RETRY_AFTER_MAX_S = 60.0
 """Longest wait that a refusal names: load balancers and clients give up beyond a minute."""
 
 
+_REASONS = {
+    LaneVerdict.STARVED: "interactive answers wait",
+    LaneVerdict.OVER_SLO: "interactive answers are slow enough already",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRules:
+    """What admission goes by, beside keys and slots.
+
+    Attributes:
+        lanes: how dark lanes make way.
+        window_s: how long a step time counts, seconds.
+        queue: how long the queue may become.
+        slot_reset_s: when a slot may be free again, as long as nothing is measured, whole seconds.
+    """
+
+    lanes: LanePolicy = field(default_factory=LanePolicy)
+    window_s: float = 30.0
+    queue: QueueLimits = field(default_factory=QueueLimits)
+    slot_reset_s: int = 2
+
+
 @dataclass(frozen=True, slots=True)
 class _Guest:
     model: ModelName
@@ -40,7 +81,7 @@ class _Guest:
 class Admission(TrioActor):
     """See the module."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (the composition root's parts)
         self,
         system: ActorSystem,
         *,
@@ -48,6 +89,8 @@ class Admission(TrioActor):
         keys: KeyCheck,
         slots: SlotTable,
         observe: Callable[[RequestEnded], None],
+        pulse: WorkerPulse,
+        rules: AdmissionRules | None = None,
     ) -> None:
         """Take the policies.
 
@@ -57,16 +100,22 @@ class Admission(TrioActor):
             keys: knows the server's API key.
             slots: owned by this actor from now on.
             observe: called in the trio thread with the record of each request that was admitted.
+            pulse: where the worker leaves its gauges.
+            rules: None for the defaults.
         """
         super().__init__(system)
         self._models = models
         self._keys = keys
         self._slots = slots
         self._observe = observe
+        self._rules = rules or AdmissionRules()
+        self._desk = WorkDesk(pulse, self._rules.queue, window_s=self._rules.window_s)
+        self._reset = SlotReset(self._rules.slot_reset_s)
+        self._num_shed = zero_counts()
         self._guests: dict[RequestId, _Guest] = {}
         self._drain_deadline: float | None = None
 
-    def handle(self, message: Any) -> RequestAdmitted | None:
+    def handle(self, message: Any) -> RequestAdmitted | WorkReserved | AdmissionsReported | None:
         """Handle one message; see the module for those accepted."""
         match message:
             case CheckKey(api_key):
@@ -74,6 +123,10 @@ class Admission(TrioActor):
             case AdmitRequest():
                 with stage_span(names.SPAN_ADMISSION, message.traceparent):
                     return self._admit(message)
+            case ReserveWork():
+                return self._reserve(message)
+            case ReportAdmissions():
+                return self._report()
             case ReleaseSlot():
                 self._release(message)
             case RefuseNewWork(deadline):
@@ -91,22 +144,73 @@ class Admission(TrioActor):
             wait_s = self._drain_deadline - trio.current_time()
             retry_after_s = min(max(1.0, wait_s), _RETRY_AFTER_MAX_S)
             raise DrainingError("The server is shutting down and takes no new work.", retry_after_s=retry_after_s)
-        taken = self._slots.take(request.request_id, request.lane)
+        taken = self._take_slot(request)
         admitted = RequestAdmitted(
             request_id=request.request_id,
             tenant=tenant,
             lane=request.lane,
             slots_limit=taken.limit,
             slots_remaining=taken.remaining,
+            slots_reset_s=self._reset_s(),
         )
         self._guests[request.request_id] = _Guest(request.model, admitted)
         return admitted
+
+    def _take_slot(self, request: AdmitRequest) -> SlotTaken:
+        """Hold a slot, if the lane has one and need not make way."""
+        try:
+            taken = self._slots.take(request.request_id, request.lane)
+        except BusyError as error:
+            self._num_shed[request.lane] += 1
+            error.slots_reset_s = self._reset_s()
+            raise
+        before = self._slots.num_held(request.lane) - 1
+        verdict = self._rules.lanes.may_admit(request.lane, self._desk.view(num_held=before))
+        if verdict in _REASONS:
+            self._slots.release(request.request_id)
+            self._num_shed[request.lane] += 1
+            raise BusyError(
+                f"The {request.lane.value} lane makes way: {_REASONS[verdict]}; try again shortly.",
+                slots_limit=taken.limit,
+                slots_remaining=taken.remaining + 1,
+            )
+        return taken
+
+    def _reserve(self, wanted: ReserveWork) -> WorkReserved:
+        guest = self._guests.get(wanted.request_id)
+        if guest is None:
+            raise ValueError(f"request {wanted.request_id!r} was not admitted")
+        try:
+            return self._desk.reserve(wanted, guest.model, guest.admitted.lane)
+        except RequestError as error:
+            del self._guests[wanted.request_id]
+            self._slots.release(wanted.request_id)
+            if isinstance(error, BusyError):
+                self._num_shed[guest.admitted.lane] += 1
+                error.slots_limit = guest.admitted.slots_limit
+                error.slots_remaining = guest.admitted.slots_remaining
+                error.slots_reset_s = self._reset_s()
+            raise
+
+    def _reset_s(self) -> int:
+        return self._reset.reset_s(self._desk.step_p50_ms)
+
+    def _report(self) -> AdmissionsReported:
+        return AdmissionsReported(
+            num_shed=dict(self._num_shed),
+            num_row_waits=self._desk.num_row_waits,
+            num_memory_waits=self._desk.num_memory_waits,
+            num_inflight=len(self._guests),
+        )
 
     def _release(self, release: ReleaseSlot) -> None:
         guest = self._guests.pop(release.request_id, None)
         if guest is None:
             return  # refused, or its asker left before it heard the answer
         self._slots.release(release.request_id)
+        self._desk.release(release.request_id)
+        if release.stop is not None and release.usage is not None:
+            self._reset.note_answer(release.usage.completion_tokens)
         record = RequestEnded(
             request_id=release.request_id,
             model=guest.model,

@@ -12,12 +12,12 @@ from pykka import ActorDeadError
 
 from memra.actors.base import Ref, ask
 from memra.actors.contract import Reply
-from memra.actors.metrics import public_metrics
+from memra.actors.metrics import lane_metrics, public_metrics
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_walk import RequestWalk, Stations
 from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
 from memra.errors import DrainingError
-from memra.messages.admission import CheckKey
+from memra.messages.admission import AdmissionsReported, CheckKey, ReportAdmissions
 from memra.messages.generation import GenerationRequest
 from memra.messages.lifecycle import HealthReported, ReportHealth
 from memra.types import ModelName
@@ -90,5 +90,14 @@ class ActorHouse:
     async def report_metrics(self) -> Mapping[str, Any]:
         """Return the counters under their public names; the last known ones when the worker is too busy to answer."""
         report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
-        metrics = public_metrics(report, num_respawns=self._pulse.generation)
+        metrics = public_metrics(report, await self._report_admissions(), num_respawns=self._pulse.generation)
         return {**metrics, **response_cache_metrics(self._stations.answers)}
+
+    async def report_lanes(self) -> Mapping[str, Any]:
+        """Return the counters by lane under their public names; as old as `report_metrics`'s."""
+        report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
+        return lane_metrics(report, await self._report_admissions())
+
+    async def _report_admissions(self) -> AdmissionsReported:
+        reported: AdmissionsReported = await ask(self._stations.admission, ReportAdmissions())
+        return reported

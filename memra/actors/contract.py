@@ -67,3 +67,7 @@ class House(Protocol):
     async def report_metrics(self) -> Mapping[str, Any]:
         """Return the counters and gauges under their public JSON keys."""
         ...
+
+    async def report_lanes(self) -> Mapping[str, Any]:
+        """Return what was counted of the lanes under its public JSON keys."""
+        ...

@@ -1,15 +1,17 @@
-"""The worker's counters under the names that `/metrics` shows.
+"""The worker's and admission's counters under the names that `/metrics` and `/yield/metrics` show.
 
-A pure function; the bridge calls it.
+Pure functions; the bridge calls them.
 """
 
 from typing import Any
 
+from memra.messages.admission import AdmissionsReported
 from memra.messages.work import PrefixReported, WorkReported
 from memra.telemetry import names
+from memra.types import Lane
 
 
-def public_metrics(report: WorkReported, *, num_respawns: int) -> dict[str, Any]:
+def public_metrics(report: WorkReported, admissions: AdmissionsReported, *, num_respawns: int) -> dict[str, Any]:
     """Return counters and gauges by public name; step times are None before the first step."""
     num_prompt, num_cached = report.num_prompt_tokens, report.num_cached_tokens
     return {
@@ -27,6 +29,9 @@ def public_metrics(report: WorkReported, *, num_respawns: int) -> dict[str, Any]
         names.METRIC_IDLE_SECONDS: round(report.idle_s, 3),
         names.METRIC_ACTIVE_SESSIONS: report.num_active,
         names.METRIC_QUEUED_REQUESTS: report.num_queued,
+        names.METRIC_ADMISSION_INFLIGHT: admissions.num_inflight,
+        names.METRIC_SESSION_DEFERS: admissions.num_row_waits,
+        names.METRIC_MEMORY_DEFERS: admissions.num_memory_waits,
         names.METRIC_PAGES_FREE: report.num_pages_free,
         names.METRIC_PAGES_TOTAL: report.num_pages_total,
         names.METRIC_PAGES_CACHED: report.num_pages_cached,
@@ -50,4 +55,25 @@ def _prefix_metrics(report: PrefixReported) -> dict[str, Any]:
         names.METRIC_PREFIX_HOST_PROMOTIONS: report.num_promotions,
         names.METRIC_PREFIX_HOST_DROPS: report.num_host_drops,
         names.METRIC_LCP_HISTOGRAM: {"edges": report.lcp_edges, "counts": report.lcp_counts},
+    }
+
+
+def lane_metrics(report: WorkReported, admissions: AdmissionsReported) -> dict[str, Any]:
+    """Return the counters by lane and the interactive steps' times; those are None without recent steps."""
+    lanes = report.lanes
+    return {
+        names.METRIC_LANES: {
+            lane.value: {
+                names.METRIC_ADMITTED: lanes.admitted[lane],
+                names.METRIC_SHED: admissions.num_shed[lane],
+                names.METRIC_COMPLETED: lanes.completed[lane],
+                names.METRIC_TOKENS_OUT: lanes.tokens_out[lane],
+            }
+            for lane in Lane
+        },
+        names.METRIC_INTERACTIVE_STEP_MS: {
+            names.METRIC_P50: lanes.step_p50_ms,
+            names.METRIC_P99: lanes.step_p99_ms,
+        },
+        names.METRIC_BATCH_SIZE_LAST: lanes.batch_size_last,
     }

@@ -19,17 +19,31 @@ class WorkerPulse:
         self.beat_at = time.monotonic()
         self.tick_max_ms = 0.0
         self.generation = 0
-        self.load = WorkerLoad()
         self.progress_at: float | None = None
         self.prefill: PrefillProgress | None = None
         self.idle_since: float | None = None
         self.loss: str | None = None
         self._is_prefill_over = False
+        self._reading = (0, WorkerLoad())
+
+    @property
+    def load(self) -> WorkerLoad:
+        """The gauges as they were last published; set by the worker's thread after every step."""
+        return self._reading[1]
+
+    @load.setter
+    def load(self, load: WorkerLoad) -> None:
+        self._reading = (self._reading[0] + 1, load)
+
+    def read_load(self) -> tuple[int, WorkerLoad]:
+        """Return the number of the last published gauges, and them; callable from any thread."""
+        return self._reading
 
     def begin(self, generation: int) -> None:
         """A worker is about to load; called by lifecycle before it starts one."""
         self.generation = generation
         self.progress_at = self.prefill = self.loss = None
+        self.load = WorkerLoad()
         self.beat(WorkerPhase.LOADING)
 
     def beat(self, phase: WorkerPhase) -> None:

@@ -70,6 +70,10 @@ class ReplyStream:
         await self._arrived.wait()
         if not self._pending and self._error is not None:
             raise self._error
+        return self.take_pending()
+
+    def take_pending(self) -> list[Arrival]:
+        """Take the events that are there, maybe none, without waiting."""
         taken, self._pending = self._pending, []
         if self._error is None:
             self._arrived = trio.Event()

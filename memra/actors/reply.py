@@ -5,14 +5,17 @@ a stop string that it finds ends the answer, and the worker is told. Knows nothi
 """
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
+import trio
+
 from memra.actors.replies import Arrival, ReplyStream
-from memra.errors import OverloadedError, RequestError, WorkerFaultError
+from memra.errors import DeadlineExceededError, OverloadedError, RequestError, WorkerFaultError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
@@ -37,6 +40,28 @@ class StageTimes:
     last_token_ns: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """When a request must have come so far.
+
+    Attributes:
+        at: on trio's clock.
+        is_whole: it bounds the whole answer, and otherwise the first token alone.
+    """
+
+    at: float
+    is_whole: bool
+
+    def error(self) -> DeadlineExceededError:
+        """Return what a client is told whose answer had not begun."""
+        return DeadlineExceededError(
+            "The deadline passed before the first token; raise `timeout_ms` or try again later."
+        )
+
+
+_NO_DEADLINE = Deadline(math.inf, is_whole=False)
+
+
 class WorkerReply:
     """The parts of one answer, in order; iterate once."""
 
@@ -49,6 +74,7 @@ class WorkerReply:
         budget: TokenBudget,
         times: StageTimes,
         abort: Callable[[], object],
+        deadline: Deadline = _NO_DEADLINE,
     ) -> None:
         """Take what is known of the request.
 
@@ -58,7 +84,9 @@ class WorkerReply:
             admitted: the slot that is held.
             budget: tells whether the context or the client bounds the answer.
             times: written here from the start of the prompt on.
-            abort: tells the worker to let go of the request; called once, when a stop string is found before its end.
+            abort: tells the worker to let go of the request; called once, when a stop string is found before its end,
+                or the deadline passes.
+            deadline: ends the answer.
         """
         self._stream = stream
         self._prompt = rendered
@@ -66,6 +94,7 @@ class WorkerReply:
         self._budget = budget
         self._times = times
         self._abort = abort
+        self._deadline = deadline
         self._parts: deque[ReplyPart] = deque()
         self._text: list[str] = []
         self._token_ids: list[TokenId] = []
@@ -124,16 +153,31 @@ class WorkerReply:
                 raise self._error
             if self._stop is not None:
                 raise StopAsyncIteration
-            try:
-                arrivals = await self._stream.take()
-            except RequestError as error:
-                self._error = error
-                raise
-            self._digest(arrivals)
+            await self._take_more()
         return self._parts.popleft()
 
-    def _digest(self, arrivals: list[Arrival]) -> None:
-        """Turn everything that has arrived into as few parts as possible."""
+    async def _take_more(self) -> None:
+        try:
+            with trio.move_on_at(self._deadline.at if self._is_bound else math.inf):
+                self._digest(await self._stream.take())
+                return
+        except RequestError as error:
+            self._error = error
+            raise
+        self._digest(self._stream.take_pending(), is_late=True)
+
+    @property
+    def _is_bound(self) -> bool:
+        """Whether the deadline still means anything to the answer."""
+        return self._deadline.is_whole or not self._num_generated
+
+    def _digest(self, arrivals: list[Arrival], *, is_late: bool = False) -> None:
+        """Turn everything that has arrived into as few parts as possible.
+
+        Args:
+            arrivals: in order.
+            is_late: the deadline has passed.
+        """
         for arrival in arrivals:
             match arrival.event:
                 case PromptStarted(num_cached_tokens=num_cached_tokens):
@@ -144,6 +188,8 @@ class WorkerReply:
                     self._fail(arrival.event)
             if self._stop is not None or self._error is not None:
                 break
+        if is_late and self._stop is None and self._error is None and self._is_bound:
+            self._end_late()
         if self._text or self._token_ids:
             self._parts.append(ReplyDelta("".join(self._text), tuple(self._token_ids)))
             self._text, self._token_ids = [], []
@@ -182,8 +228,19 @@ class WorkerReply:
 
     def _stop_at_string(self) -> None:
         self._stop = StopCause.STOP_STRING
+        self._let_go()
+
+    def _end_late(self) -> None:
+        """End an answer at its deadline: with what there is, or with an error where there is nothing."""
+        if self._num_generated:
+            self._finish(StopCause.DEADLINE)
+        else:
+            self._error = self._deadline.error()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Tell the worker at once: the client may take its time with the last words, and the row is somebody else's."""
         if not self._is_worker_done:
-            # At once: the client may take its time with the last words, and the row is somebody else's by then.
             self._is_worker_done = True
             self._abort()
 

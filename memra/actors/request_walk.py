@@ -4,22 +4,26 @@ One object per request, used by the request's own task. `enter` waits at each st
 so it is safe at any moment, cancellation included, and gives back whatever was taken so far. Called by the bridge.
 """
 
+import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+import trio
 from pykka import ActorDeadError
 
 from memra.actors.base import Ref, ask, tell_if_alive
 from memra.actors.cached_reply import LeadingReply, StoredReply
 from memra.actors.contract import Reply
 from memra.actors.replies import ReplyStream
-from memra.actors.reply import StageTimes, WorkerReply
+from memra.actors.reply import Deadline, StageTimes, WorkerReply
 from memra.actors.shared_answers import Lead, SharedAnswers
 from memra.actors.worker_link import WorkerLink
 from memra.errors import BusyError, DrainingError, EngineFaultError, RequestError
 from memra.gate.context_budget import TokenBudget, resolve_budget
+from memra.gate.deadlines import DeadlineRules
+from memra.gate.namespaces import namespace_of
 from memra.gate.response_cache import StoredAnswer
-from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted
+from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, ReserveWork, WorkReserved
 from memra.messages.generation import GenerationRequest
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.replies import CloseReply, OpenReply
@@ -36,6 +40,7 @@ class Stations:
     Attributes:
         context_floor_tokens: context of a request that does not say how much it wants.
         answers: what equal requests share, or None where each is computed.
+        deadlines: how long a request may take.
     """
 
     ingress: Ref
@@ -44,6 +49,7 @@ class Stations:
     worker: WorkerLink
     context_floor_tokens: int
     answers: SharedAnswers | None = None
+    deadlines: DeadlineRules = field(default_factory=DeadlineRules)
 
 
 class RequestWalk:
@@ -59,6 +65,7 @@ class RequestWalk:
         self._reply: WorkerReply | StoredReply | None = None
         self._lead: Lead | None = None
         self._error: BaseException | None = None
+        self._deadline = Deadline(math.inf, is_whole=False)
         self._trace = RequestTrace(
             request.traceparent,
             {
@@ -72,10 +79,10 @@ class RequestWalk:
         """Walk in until the worker has the prompt in its mailbox, or until an equal request's answer is there.
 
         Raises:
-            RequestError: the request is refused, by whichever station.
+            RequestError: the request is refused, by whichever station, or its deadline passed on the way.
         """
         try:
-            return await self._enter()
+            return await self._enter_in_time()
         except ActorDeadError:
             self._error = DrainingError("The server is shutting down.", retry_after_s=1.0)
             raise self._error from None
@@ -103,7 +110,15 @@ class RequestWalk:
             tell_if_alive(self._stations.admission, release)
         self._end_trace()
 
-    async def _enter(self) -> Reply:
+    async def _enter_in_time(self) -> Reply:
+        is_stream = self._request.is_stream
+        timeout_s = self._stations.deadlines.timeout_s(self._request.timeout_ms, is_stream=is_stream)
+        self._deadline = Deadline(trio.current_time() + timeout_s, is_whole=not is_stream)
+        with trio.move_on_at(self._deadline.at):
+            return await self._enter(timeout_s)
+        raise self._deadline.error()
+
+    async def _enter(self, timeout_s: float) -> Reply:
         stream = await self._open_stream()
         admitted = await self._be_admitted()
         self._times = StageTimes(admitted_ns=time.monotonic_ns())
@@ -116,15 +131,22 @@ class RequestWalk:
             context_floor_tokens=self._stations.context_floor_tokens,
             param=self._request.prompt.param,
         )
-        prompt = self._prompt(rendered, budget)
+        prompt = self._prompt(rendered, budget, namespace=namespace_of(admitted.tenant, self._request.cache_salt))
         if self._stations.answers is not None:
             answer = await self._claim(self._stations.answers, prompt, budget, admitted=admitted, stream=stream)
             if answer is not None:
                 self._reply = StoredReply(answer, admitted=admitted, times=self._times)
                 return self._reply
-        self._submit(prompt)
+        budget = await self._reserve_work(prompt, budget, timeout_s=timeout_s)
+        self._submit(replace(prompt, max_new_tokens=budget.max_new_tokens))
         reply = self._reply = WorkerReply(
-            stream, rendered, admitted=admitted, budget=budget, times=self._times, abort=self._abort
+            stream,
+            rendered,
+            admitted=admitted,
+            budget=budget,
+            times=self._times,
+            abort=self._abort,
+            deadline=self._deadline,
         )
         return reply if self._lead is None else LeadingReply(reply, self._lead)
 
@@ -167,7 +189,27 @@ class RequestWalk:
         rendered: PromptRendered = await ask(self._stations.templating, message)
         return rendered
 
-    def _prompt(self, rendered: PromptRendered, budget: TokenBudget) -> SubmitPrompt:
+    async def _reserve_work(self, prompt: SubmitPrompt, budget: TokenBudget, *, timeout_s: float) -> TokenBudget:
+        """Ask for a place at the worker; the answer may be shorter than the context allows, as memory has it."""
+        num_prompt_tokens = len(prompt.prompt_ids)
+        if not self._request.is_stream and self._request.max_new_tokens is not None:
+            self._stations.deadlines.check_feasible(num_prompt_tokens, budget.max_new_tokens, timeout_s=timeout_s)
+        message = ReserveWork(
+            self._request.request_id,
+            num_prompt_tokens=num_prompt_tokens,
+            max_new_tokens=budget.max_new_tokens,
+            may_shorten=budget.is_context_bound,
+            remaining_s=self._deadline.at - trio.current_time(),
+            prompt_param=self._request.prompt.param,
+        )
+        try:
+            reserved: WorkReserved = await ask(self._stations.admission, message)
+        except RequestError:
+            self._may_hold_slot = False
+            raise
+        return replace(budget, max_new_tokens=reserved.max_new_tokens)
+
+    def _prompt(self, rendered: PromptRendered, budget: TokenBudget, *, namespace: str) -> SubmitPrompt:
         request = self._request
         return SubmitPrompt(
             request_id=request.request_id,
@@ -179,6 +221,8 @@ class RequestWalk:
             eos_ids=rendered.eos_ids,
             lane=request.lane,
             traceparent=self._trace.traceparent,
+            namespace=namespace,
+            affinity=request.affinity,
         )
 
     async def _claim(

@@ -26,6 +26,9 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
         "traceparent": "names the trace",
         "has_seed": "the seed itself is keyed where it is used",
         "may_reuse_answer": "true for every request with a key",
+        "is_stream": "decides how an answer is read, not what it is",
+        "timeout_ms": "an answer that it cuts short is not kept",
+        "affinity": "finds computed keys and values faster; the tokens after them are the same",
     },
     SubmitPrompt: {
         "request_id": "names the request",

@@ -8,7 +8,7 @@ key and no model. Called by the admission actor alone.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memra.errors import BusyError
+from memra.errors import BusyError, QueueFullError
 from memra.types import Lane, RequestId
 
 
@@ -34,10 +34,17 @@ _WAITING_PER_RUNNING = 4
 """Interactive requests that may queue for each that runs: a client at the end of a full queue waits five turns."""
 
 
-def lane_limits(*, max_interactive: int = 64, max_judge: int = 4, max_harvest: int = 8) -> dict[Lane, LaneLimit]:
-    """Return the limits of every lane from the three numbers that a user sets."""
+def queue_depth(max_queue_depth: int, max_interactive: int) -> int:
+    """Return how many interactive requests may wait; `max_queue_depth` of 0 means as many turns as usual."""
+    return max_queue_depth or _WAITING_PER_RUNNING * max_interactive
+
+
+def lane_limits(
+    *, max_interactive: int = 64, max_judge: int = 4, max_harvest: int = 8, max_queue_depth: int = 0
+) -> dict[Lane, LaneLimit]:
+    """Return the limits of every lane from the numbers that a user sets; see `queue_depth` for the last."""
     return {
-        Lane.INTERACTIVE: LaneLimit(max_interactive, max_waiting=_WAITING_PER_RUNNING * max_interactive),
+        Lane.INTERACTIVE: LaneLimit(max_interactive, max_waiting=queue_depth(max_queue_depth, max_interactive)),
         Lane.JUDGE: LaneLimit(max_judge),
         Lane.HARVEST: LaneLimit(max_harvest),
     }
@@ -64,18 +71,23 @@ class SlotTable:
         self._held: dict[RequestId, Lane] = {}
         self._num_held = dict.fromkeys(Lane, 0)
 
+    def num_held(self, lane: Lane) -> int:
+        """Return the slots of a lane that are held."""
+        return self._num_held[lane]
+
     def take(self, request_id: RequestId, lane: Lane) -> SlotTaken:
         """Hold a slot until `release`.
 
         Raises:
-            BusyError: the lane is full; nothing is held.
+            BusyError: the lane is full; nothing is held. It is a `QueueFullError` where requests may queue.
             ValueError: the request holds one already.
         """
         if request_id in self._held:
             raise ValueError(f"request {request_id!r} holds a slot already")
         limit = self._limits[lane]
         if self._num_held[lane] >= limit.max_held:
-            raise BusyError(
+            kind = QueueFullError if limit.max_waiting else BusyError
+            raise kind(
                 f"The {lane.value} lane is at capacity ({limit.max_held} requests); try again shortly.",
                 slots_limit=limit.max_running,
                 slots_remaining=0,

@@ -51,9 +51,15 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.UnknownModelError: ErrorShape(400, "invalid_request_error", "model_not_found"),
     errors.InvalidLaneError: ErrorShape(400, "invalid_request_error", "invalid_lane"),
     errors.ContextLengthError: ErrorShape(400, "invalid_request_error", "context_length_exceeded"),
+    errors.RequestTooLongForMemoryError: ErrorShape(400, "invalid_request_error", "request_exceeds_memory"),
+    errors.InfeasibleDeadlineError: ErrorShape(400, "invalid_request_error", "nonstream_deadline_infeasible"),
     errors.AuthenticationError: ErrorShape(401, "authentication_error", None),
+    errors.DeadlineExceededError: ErrorShape(408, "timeout", "deadline_exceeded"),
     errors.BodyTooLargeError: ErrorShape(413, "invalid_request_error", "request_too_large"),
     errors.BusyError: ErrorShape(429, "rate_limit_error", "rate_limit_exceeded"),
+    errors.QueueFullError: ErrorShape(429, "rate_limit_error", "shed_queue"),
+    errors.DeadlineUnreachableError: ErrorShape(429, "rate_limit_error", "shed_deadline"),
+    errors.QueueWaitError: ErrorShape(429, "rate_limit_error", "shed_queue_wait"),
     errors.BodyBusyError: ErrorShape(429, "rate_limit_error", "body_admission_busy"),
     errors.EngineFaultError: ErrorShape(500, "server_error", "engine_error"),
     errors.WorkerFaultError: ErrorShape(500, "server_error", "worker_fault"),
@@ -80,12 +86,17 @@ def reply_to(error: BaseException) -> ErrorReply:
     """Return the answer to a request that ended with an error of any kind."""
     cause = cause_of(error)
     if isinstance(cause, errors.RequestError):
-        shape = next(SHAPES[kind] for kind in type(cause).__mro__ if kind in SHAPES or kind is errors.RequestError)
+        shape = _shape_of(cause)
         headers = _busy_headers(cause) if isinstance(cause, errors.BusyError) else {}
         return _reply(shape, cause.message, param=cause.param, headers=headers)
     if isinstance(cause, HTTPException) and cause.code is not None:
         return _reply_to_http(cause, cause.code)
     return _reply(SHAPES[errors.EngineFaultError], FAULT_MESSAGE)
+
+
+def error_object(error: errors.RequestError) -> Mapping[str, str | None]:
+    """Return what stands under `error` in a body: also beside an answer that was cut short."""
+    return _error_object(_shape_of(error), error.message, param=error.param)
 
 
 def is_unexpected(error: BaseException) -> bool:
@@ -98,6 +109,14 @@ def cause_of(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
+
+
+def _shape_of(error: errors.RequestError) -> ErrorShape:
+    return next(SHAPES[kind] for kind in type(error).__mro__ if kind in SHAPES or kind is errors.RequestError)
+
+
+def _error_object(shape: ErrorShape, message: str, *, param: str | None) -> Mapping[str, str | None]:
+    return {"message": message, "type": shape.type, "param": param, "code": shape.code}
 
 
 def _reply_to_http(error: HTTPException, status: int) -> ErrorReply:
@@ -116,7 +135,7 @@ def _reply(
     param: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> ErrorReply:
-    body = {"error": {"message": message, "type": shape.type, "param": param, "code": shape.code}}
+    body = {"error": _error_object(shape, message, param=param)}
     return ErrorReply(shape.status, msgspec.json.encode(body), {**(headers or {}), **_final_headers(shape.status)})
 
 
@@ -133,7 +152,7 @@ def _whole_seconds(retry_after_s: float) -> int:
 def _busy_headers(error: errors.BusyError) -> dict[str, str]:
     headers = retry_after_headers(error.retry_after_s)
     if error.slots_limit is not None:
-        reset_s = _whole_seconds(error.retry_after_s)
+        reset_s = error.slots_reset_s or _whole_seconds(error.retry_after_s)
         headers |= slot_headers(error.slots_limit, error.slots_remaining or 0, reset_s=reset_s)
     return headers
 

@@ -123,7 +123,7 @@ async def _collect(reply: Reply, answer: Answer) -> bytes:
 
 
 def _limit_headers(admitted: RequestAdmitted) -> dict[str, str]:
-    return slot_headers(admitted.slots_limit, admitted.slots_remaining)
+    return slot_headers(admitted.slots_limit, admitted.slots_remaining, reset_s=admitted.slots_reset_s)
 
 
 def _add_slots(error: BusyError, admitted: RequestAdmitted) -> None:
@@ -131,3 +131,4 @@ def _add_slots(error: BusyError, admitted: RequestAdmitted) -> None:
     if error.slots_limit is None:
         error.slots_limit = admitted.slots_limit
         error.slots_remaining = admitted.slots_remaining
+        error.slots_reset_s = admitted.slots_reset_s

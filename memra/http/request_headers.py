@@ -1,4 +1,4 @@
-"""What the headers of a generation request say: who asks, in which lane, under which trace.
+"""What the headers of a generation request say: who asks, in which lane and conversation, under which trace.
 
 Refuses to judge keys: `memra.gate` does. Called by the generation routes.
 """
@@ -8,11 +8,17 @@ from dataclasses import dataclass, field
 
 from werkzeug.datastructures import Headers
 
-from memra.errors import InvalidLaneError
+from memra.errors import InvalidLaneError, InvalidRequestError
 from memra.types import Lane
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """W3C Trace Context, version 00; anything else is dropped, since a broken trace must not fail a request."""
+
+
+MAX_LABEL_BYTES = 256
+"""Longest name that a client may give to a conversation or a user."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +28,13 @@ class Caller:
     Attributes:
         api_key: the bearer token as sent, or None.
         traceparent: W3C trace context, or None.
+        conversation: from `x-session-id`, or None.
     """
 
     lane: Lane
     api_key: str | None = field(default=None, repr=False)
     traceparent: str | None = None
+    conversation: str | None = field(default=None, repr=False)
 
 
 def read_key(headers: Headers) -> str | None:
@@ -39,13 +47,29 @@ def read_caller(headers: Headers) -> Caller:
 
     Raises:
         InvalidLaneError: `x-lane` names no lane.
+        InvalidRequestError: `x-session-id` is too long, or holds control characters.
     """
     trace = headers.get("traceparent", "")
     return Caller(
         lane=_lane(headers.get("x-lane")),
         api_key=read_key(headers),
         traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
+        conversation=_conversation(headers.get("x-session-id", "")),
     )
+
+
+def is_label(text: str) -> bool:
+    """Tell whether a text may name a conversation or a user."""
+    return len(text.encode("utf-8", "surrogateescape")) <= MAX_LABEL_BYTES and not _CONTROL.search(text)
+
+
+def _conversation(name: str) -> str | None:
+    if not is_label(name):
+        raise InvalidRequestError(
+            f"The header x-session-id must be at most {MAX_LABEL_BYTES} bytes without control characters.",
+            param="x-session-id",
+        )
+    return name.strip() or None
 
 
 def _lane(name: str | None) -> Lane:

@@ -3,11 +3,8 @@
 Refuses to know lanes. Called by `memra.http.generation` and `memra.http.errors`.
 """
 
-RESET_S = 2
-"""Advised wait when all slots of a lane are taken and nothing better is known."""
 
-
-def slot_headers(limit: int, remaining: int, *, reset_s: int = RESET_S) -> dict[str, str]:
+def slot_headers(limit: int, remaining: int, *, reset_s: int) -> dict[str, str]:
     """Return the headers.
 
     Args:

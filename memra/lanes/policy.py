@@ -100,5 +100,5 @@ class LanePolicy:
         if lane is Lane.INTERACTIVE:
             return budget
         left_s = self.slo_p99_ms / 1000.0 - decode_s
-        num_fitting = int(max(0.0, left_s) / (s_per_token or DEFAULT_S_PER_TOKEN))
-        return min(budget, max(num_fitting, SMALLEST_SLICE_TOKENS))
+        num_fitting = min(budget, max(0.0, left_s) / (s_per_token or DEFAULT_S_PER_TOKEN))
+        return max(int(num_fitting), min(budget, SMALLEST_SLICE_TOKENS))

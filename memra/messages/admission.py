@@ -1,5 +1,6 @@
 """Between the request's path and admission: who may come in, and what they cost in the end."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memra.messages.generation import Usage
@@ -31,6 +32,7 @@ class RequestAdmitted:
     Attributes:
         tenant: who pays; `default` on a server without keys.
         slots_limit, slots_remaining: of the lane, this request included.
+        slots_reset_s: whole seconds after which a slot may be free, where none is.
     """
 
     request_id: RequestId
@@ -38,6 +40,63 @@ class RequestAdmitted:
     lane: Lane
     slots_limit: int
     slots_remaining: int
+    slots_reset_s: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveWork:
+    """Ask for a place at the worker, once the size of an admitted request is known.
+
+    Answered with `WorkReserved`, or refused with a `RequestError`, which gives the slot back as well.
+
+    Attributes:
+        max_new_tokens: upper bound on the answer, at least 0.
+        may_shorten: the context, not the client, set that bound.
+        remaining_s: until the request's deadline, seconds.
+        prompt_param: request field that holds the prompt, for errors.
+    """
+
+    request_id: RequestId
+    num_prompt_tokens: int
+    max_new_tokens: int
+    may_shorten: bool = False
+    remaining_s: float | None = None
+    prompt_param: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReserved:
+    """The request may be submitted.
+
+    Attributes:
+        max_new_tokens: as asked, or less where the model's memory holds no more.
+        wait_s: estimate of its time in the queue, seconds; None when nothing is known.
+    """
+
+    max_new_tokens: int
+    wait_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAdmissions:
+    """Ask admission for `AdmissionsReported`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionsReported:
+    """Counters of admission since the start, and a gauge.
+
+    Attributes:
+        num_shed: requests that were turned away for want of room, or for the sake of a better lane, by lane.
+        num_row_waits: requests that were let in to wait for a row.
+        num_memory_waits: requests that were let in to wait for cache memory.
+        num_inflight: requests in the house.
+    """
+
+    num_shed: Mapping[Lane, int]
+    num_row_waits: int = 0
+    num_memory_waits: int = 0
+    num_inflight: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,9 @@ class GenerationRequest:
         has_seed: the client chose the seed; otherwise it is a fresh random one.
         cache_salt: nothing that was computed for one salt is used for another; empty where the client sent none.
         may_reuse_answer: an answer that was computed for an equal request will do.
+        is_stream: the answer is read while it is generated.
+        timeout_ms: how long the whole answer may take, or, of a stream, its first token; None as long as anybody may.
+        affinity: names the conversation that the request goes on with, or None when the client did not say.
     """
 
     request_id: RequestId
@@ -99,6 +102,9 @@ class GenerationRequest:
     has_seed: bool = False
     cache_salt: str = field(default="", repr=False)
     may_reuse_answer: bool = False
+    is_stream: bool = False
+    timeout_ms: int | None = None
+    affinity: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

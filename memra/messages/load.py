@@ -20,6 +20,7 @@ class ModelLoad:
         num_pages_queued: pages that the waiting sequences will ask for.
         max_rows: sequences that run at once.
         num_active: sequences that run.
+        num_harvest, num_pages_harvest: those of the harvest lane among them, and their pages: they give way to others.
         num_queued: sequences that wait, by lane.
         s_per_prefill_token: measured, seconds; None before the first prefill.
         s_per_decode_step: measured, seconds for one token of every running sequence; None before the first.
@@ -32,6 +33,8 @@ class ModelLoad:
     num_pages_queued: int = 0
     max_rows: int = 16
     num_active: int = 0
+    num_harvest: int = 0
+    num_pages_harvest: int = 0
     num_queued: Mapping[Lane, int] = field(default_factory=dict)
     s_per_prefill_token: float | None = None
     s_per_decode_step: float | None = None

@@ -6,6 +6,7 @@ is idempotent, and the worker never waits for anybody.
 
 from dataclasses import dataclass, field
 
+from memra.lanes.metrics import LaneMetrics
 from memra.messages.sampling import SamplingParams
 from memra.types import Lane, ModelName, RequestId, StopCause, TokenId, WorkerPhase
 
@@ -161,6 +162,7 @@ class WorkReported:
         num_pages_free, num_pages_total: summed over all models.
         num_pages_cached: that hold remembered prefixes and nothing else; they are given up when a sequence needs them.
         num_preempted: times that a sequence gave its room up for a more urgent one.
+        lanes: what was counted by lane, but for `shed`, which admission counts.
     """
 
     num_admitted: int = 0
@@ -180,6 +182,7 @@ class WorkReported:
     step_p50_ms: float | None = None
     step_p99_ms: float | None = None
     idle_s: float = 0.0
+    lanes: LaneMetrics = field(default_factory=LaneMetrics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,10 @@ def _between(minimum: int, maximum: int) -> Callable[[Any], str | None]:
     return lambda value: None if minimum <= value <= maximum else f"must be from {minimum} to {maximum}"
 
 
+def _zero_or_at_least(minimum: int) -> Callable[[Any], str | None]:
+    return lambda value: None if value == 0 or value >= minimum else f"must be 0 or at least {minimum}"
+
+
 def _one_of(*names: str) -> Callable[[Any], str | None]:
     return lambda value: None if value in names else f"must be one of {', '.join(names)}"
 
@@ -135,7 +139,7 @@ class GateSettings:
     )
     max_interactive: int = _setting(
         64,
-        "Interactive requests in the house at once; four times as many more may queue.",
+        "Interactive requests in the house at once; more may queue.",
         env="MEMRA_MAX_SESSIONS",
         parse=int,
         check=_at_least(1),
@@ -159,6 +163,109 @@ class GateSettings:
         env="MEMRA_RESPONSE_CACHE_TTL_S",
         parse=float,
         check=_at_least(0.001),
+    )
+    max_queue_depth: int = _setting(
+        0,
+        "Interactive requests that may wait for their turn; 0: four times `max_interactive`.",
+        env="MEMRA_MAX_QUEUE_DEPTH",
+        parse=int,
+        check=_at_least(0),
+    )
+    queue_wait_ceiling_s: float = _setting(
+        0.0,
+        "A request that would wait longer for its turn, seconds, is refused; 0: no bound but its own deadline.",
+        env="MEMRA_QUEUE_WAIT_CEILING_S",
+        parse=float,
+        check=_at_least(0),
+    )
+    timeout_ms_max: int = _setting(
+        90_000,
+        "Longest `timeout_ms` that a request may ask for, and what it gets when it does not ask, milliseconds.",
+        env="MEMRA_TIMEOUT_MS_MAX",
+        parse=int,
+        check=_at_least(1000),
+    )
+    stream_timeout_ms_max: int = _setting(
+        0,
+        "The same for the first token of a stream, where it differs; 0: as above. Long prompts on a CPU need more.",
+        env="MEMRA_STREAM_TTFT_MS_MAX",
+        parse=int,
+        check=_zero_or_at_least(1000),
+    )
+    nonstream_deadline_gate: bool = _setting(
+        True,
+        "Refuse an answer that is not streamed when its `max_tokens` cannot come in time at the two rates below.",
+        env="MEMRA_NONSTREAM_DEADLINE_GATE",
+        parse=parse_switch,
+    )
+    prefill_floor_tok_s: float = _setting(
+        2000.0,
+        "Prompt tokens a second that the gate above counts on.",
+        env="MEMRA_PREFILL_FLOOR_TOK_S",
+        parse=float,
+        check=_at_least(0.001),
+    )
+    decode_floor_tok_s: float = _setting(
+        60.0,
+        "Generated tokens a second that the gate above counts on.",
+        env="MEMRA_DECODE_FLOOR_TOK_S",
+        parse=float,
+        check=_at_least(0.001),
+    )
+    slot_reset_s: int = _setting(
+        2,
+        "What `x-ratelimit-reset` says of a full lane before anything was measured, seconds.",
+        env="MEMRA_RL_RESET_S",
+        parse=int,
+        check=_at_least(1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSettings:
+    """How the dark lanes (judge and harvest) make way for the interactive one."""
+
+    slo_p99_ms: float = _setting(
+        50.0,
+        "Aim for the 99th percentile of the steps that move an interactive answer on, milliseconds.",
+        env="MEMRA_SLO_P99_MS",
+        parse=float,
+        check=_at_least(0.001),
+    )
+    shed_judge: float = _setting(
+        1.0,
+        "Fraction of the aim from which new judge requests are refused.",
+        env="MEMRA_SHED_JUDGE",
+        parse=float,
+        check=_at_least(0),
+    )
+    shed_harvest: float = _setting(
+        0.9,
+        "Fraction of the aim from which new harvest requests are refused.",
+        env="MEMRA_SHED_HARVEST",
+        parse=float,
+        check=_at_least(0),
+    )
+    window_s: float = _setting(
+        30.0,
+        "How far back the percentiles of step times look, seconds.",
+        env="MEMRA_LANE_WINDOW_S",
+        parse=float,
+        check=_at_least(0.001),
+    )
+    prefill_judge_tokens: int = _setting(
+        256,
+        "Prompt tokens of the judge lane computed in one tick, at most.",
+        env="MEMRA_PREFILL_TICK_JUDGE",
+        parse=int,
+        check=_at_least(1),
+    )
+    prefill_harvest_tokens: int = _setting(
+        256,
+        "Prompt tokens of the harvest lane computed in one tick, at most.",
+        env="MEMRA_PREFILL_TICK_HARVEST",
+        parse=int,
+        check=_at_least(1),
     )
 
 
@@ -395,6 +502,7 @@ class Settings:
 
     http: HttpSettings = field(default_factory=HttpSettings)
     gate: GateSettings = field(default_factory=GateSettings)
+    lanes: LaneSettings = field(default_factory=LaneSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     host_tier: HostTierSettings = field(default_factory=HostTierSettings)
@@ -406,6 +514,7 @@ class Settings:
 ROOMS: Mapping[str, type[Any]] = {
     "http": HttpSettings,
     "gate": GateSettings,
+    "lanes": LaneSettings,
     "models": ModelSettings,
     "engine": EngineSettings,
     "host_tier": HostTierSettings,

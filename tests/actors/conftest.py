@@ -13,7 +13,7 @@ import pykka
 import pytest
 import trio
 
-from memra.actors.admission import Admission
+from memra.actors.admission import Admission, AdmissionRules
 from memra.actors.base import ActorSystem, Ref, stop_actor
 from memra.actors.bridge import ActorHouse
 from memra.actors.gpu_faults import GpuRecord
@@ -28,6 +28,7 @@ from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
 from memra.actors.watchdog import Watchdog
 from memra.actors.worker_link import WorkerLink
+from memra.gate.deadlines import DeadlineRules
 from memra.gate.keys import KeyCheck
 from memra.gate.slots import SlotTable, lane_limits
 from memra.messages.admission import RequestEnded
@@ -361,6 +362,8 @@ class HouseOptions:
     limits: Any = field(default_factory=lane_limits)
     signals: Any = ()
     observe: Callable[[RequestEnded], None] | None = None
+    rules: AdmissionRules | None = None
+    deadlines: DeadlineRules = field(default_factory=DeadlineRules)
     end_process: Callable[[int], object] = pytest.fail
     answers: SharedAnswers | None = None
     gpu: GpuRecord | None = None
@@ -375,7 +378,13 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
     slots, ended, engines = SlotTable(options.limits), list[RequestEnded](), list[FakeEngine]()
     ingress = Ingress.start(system, replies=replies)
     admission = Admission.start(
-        system, models=(MODEL,), keys=KeyCheck(options.api_key), slots=slots, observe=options.observe or ended.append
+        system,
+        models=(MODEL,),
+        keys=KeyCheck(options.api_key),
+        slots=slots,
+        observe=options.observe or ended.append,
+        pulse=pulse,
+        rules=options.rules,
     )
     templating = Templating.start(system, renderers={MODEL: renderer})
     parts = LifecycleParts(
@@ -391,7 +400,15 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         gpu=options.gpu,
     )
     lifecycle = Lifecycle.start(system, parts, settings=options.settings, signals=options.signals, respawn_pause_s=0.01)
-    stations = Stations(ingress, admission, templating, worker, context_floor_tokens=500, answers=options.answers)
+    stations = Stations(
+        ingress,
+        admission,
+        templating,
+        worker,
+        context_floor_tokens=500,
+        answers=options.answers,
+        deadlines=options.deadlines,
+    )
     return RunningHouse(
         ActorHouse(stations, models=(MODEL,), lifecycle=lifecycle, pulse=pulse),
         system,

@@ -34,6 +34,9 @@ OTHER: dict[type, dict[str, Any]] = {
         "has_seed": 1,  # without a seed there is no key at all
         "cache_salt": "s",
         "may_reuse_answer": False,
+        "is_stream": True,
+        "timeout_ms": 1000,
+        "affinity": "a",
     },
     SubmitPrompt: {
         "request_id": "s",

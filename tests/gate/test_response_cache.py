@@ -19,6 +19,7 @@ COMPLETE = {
     StopCause.STOP_TOKEN: True,
     StopCause.MAX_TOKENS: True,
     StopCause.CONTEXT_FULL: True,
+    StopCause.DEADLINE: False,
 }
 """Whether a recompute would end there too; whoever adds a cause decides."""
 

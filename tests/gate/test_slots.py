@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memra.errors import BusyError
+from memra.errors import BusyError, QueueFullError
 from memra.gate.slots import LaneLimit, SlotTable, lane_limits
 from memra.types import Lane, RequestId
 
@@ -10,6 +10,7 @@ from memra.types import Lane, RequestId
 def test_the_limits_follow_the_settings():
     limits = lane_limits(max_interactive=2, max_judge=3, max_harvest=0)
     assert limits == {Lane.INTERACTIVE: LaneLimit(2, 8), Lane.JUDGE: LaneLimit(3), Lane.HARVEST: LaneLimit(0)}
+    assert lane_limits(max_interactive=2, max_queue_depth=3)[Lane.INTERACTIVE] == LaneLimit(2, 3)
 
 
 @pytest.mark.parametrize("lane", [Lane.JUDGE, Lane.HARVEST])
@@ -19,6 +20,8 @@ def test_a_background_lane_is_refused_at_its_limit(lane: Lane):
     assert table.take(RequestId("b"), lane).remaining == 0
     with pytest.raises(BusyError, match=f"{lane.value} lane is at capacity") as refused:
         table.take(RequestId("c"), lane)
+    assert type(refused.value) is BusyError
+    assert (table.num_held(lane), table.num_held(Lane.INTERACTIVE)) == (2, 0)
     assert refused.value.retry_after_s == 2.0
     assert (refused.value.slots_limit, refused.value.slots_remaining) == (2, 0)
     assert table.release(RequestId("a"))
@@ -29,7 +32,7 @@ def test_interactive_requests_queue_beyond_their_limit_but_not_for_ever():
     table = SlotTable(lane_limits(max_interactive=2))
     remaining = [table.take(RequestId(str(number)), Lane.INTERACTIVE).remaining for number in range(10)]
     assert remaining == [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-    with pytest.raises(BusyError, match=r"at capacity \(10 requests\)") as refused:
+    with pytest.raises(QueueFullError, match=r"at capacity \(10 requests\)") as refused:
         table.take(RequestId("one too many"), Lane.INTERACTIVE)
     assert (refused.value.slots_limit, refused.value.slots_remaining) == (2, 0)
 

@@ -86,6 +86,9 @@ class FakeHouse:
     async def report_metrics(self) -> Mapping[str, Any]:
         return {"admitted": len(self.requests)}
 
+    async def report_lanes(self) -> Mapping[str, Any]:
+        return {"lanes": {}, "batch_size_last": len(self.requests)}
+
 
 @dataclass
 class FakeReply:

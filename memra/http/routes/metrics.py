@@ -1,4 +1,7 @@
-"""`GET /metrics` and `GET /cache/stats`: counters and gauges as JSON; `GET /`: where to begin."""
+"""`GET /metrics`, `GET /yield/metrics`, `GET /cache/stats`: counters as JSON, of all, by lane, and of kept answers.
+
+`GET /` says where to begin.
+"""
 
 import msgspec
 from quart.wrappers import Response
@@ -19,6 +22,10 @@ def add_metrics_routes(app: QuartTrio, door: FrontDoor) -> None:
     @app.get("/cache/stats")
     async def cache_stats() -> Response:
         return Response(msgspec.json.encode(door.house.report_caches()), content_type="application/json")
+
+    @app.get("/yield/metrics")
+    async def yield_metrics() -> Response:
+        return Response(msgspec.json.encode(await door.house.report_lanes()), content_type="application/json")
 
     @app.get("/")
     async def pointer() -> Response:

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from memra.errors import DeadlineExceededError
+from memra.http.errors import error_object
 from memra.messages.generation import ReplyDelta, ReplyFinished, Usage
 from memra.types import ModelName, RequestId, StopCause, TokenId
 
@@ -18,8 +20,9 @@ FINISH_REASONS: Mapping[StopCause, str] = {
     StopCause.STOP_TOKEN: "stop",
     StopCause.MAX_TOKENS: "length",
     StopCause.CONTEXT_FULL: "length",
+    StopCause.DEADLINE: "error",
 }
-"""OpenAI's words."""
+"""OpenAI's words; `error` is ours, for an answer that was cut short."""
 
 DONE = b"data: [DONE]\n\n"
 """The line that ends OpenAI's streams."""
@@ -71,6 +74,14 @@ def usage_object(usage: Usage) -> Mapping[str, Any]:
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
         "elapsed_s": round(usage.elapsed_s, 6),
     }
+
+
+def error_beside(finished: ReplyFinished) -> Mapping[str, Any]:
+    """Return the `error` that stands beside an answer which its deadline cut short; empty for every other."""
+    if finished.stop is not StopCause.DEADLINE:
+        return {}
+    late = DeadlineExceededError("The deadline passed before the answer was complete; raise `timeout_ms`, or stream.")
+    return {"error": error_object(late)}
 
 
 def data_line(value: Any) -> bytes:

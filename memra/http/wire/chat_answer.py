@@ -6,7 +6,16 @@ Refuses to know HTTP. What is the same in every chunk is encoded once per answer
 from collections.abc import Mapping
 from typing import Any
 
-from memra.http.wire.answer import DONE, FINISH_REASONS, Stamp, data_line, encode, openai_failure, usage_object
+from memra.http.wire.answer import (
+    DONE,
+    FINISH_REASONS,
+    Stamp,
+    data_line,
+    encode,
+    error_beside,
+    openai_failure,
+    usage_object,
+)
 from memra.messages.generation import ReplyDelta, ReplyFinished
 from memra.types import TokenId
 
@@ -41,8 +50,8 @@ class ChatAnswer:
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": FINISH_REASONS[finished.stop]}
         common = {**self._common, "object": "chat.completion"}
-        usage = usage_object(finished.usage)
-        return encode({**common, "choices": [choice], "usage": usage, "memra_cache": finished.cache.value})
+        body = {**common, "choices": [choice], "usage": usage_object(finished.usage), **error_beside(finished)}
+        return encode({**body, "memra_cache": finished.cache.value})
 
     def delta(self, delta: ReplyDelta) -> bytes:
         """Return the chunk for more text; empty when there is nothing to show."""

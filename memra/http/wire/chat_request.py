@@ -11,7 +11,13 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
-from memra.http.wire.generation_fields import GenerationFields, check_labels, check_unsupported, read_stop_strings
+from memra.http.wire.generation_fields import (
+    GenerationFields,
+    check_labels,
+    check_unsupported,
+    read_affinity,
+    read_stop_strings,
+)
 from memra.http.wire.refusal import refuse, refuse_unsupported
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
 from memra.http.wire.thinking_fields import read_thinking
@@ -97,8 +103,11 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         api_key=caller.api_key,
         traceparent=caller.traceparent,
         has_seed=body.seed is not None,
-        cache_salt=body.cache_salt or "",
         may_reuse_answer=not body.stream,
+        is_stream=bool(body.stream),
+        timeout_ms=read_count("timeout_ms", body.timeout_ms),
+        affinity=read_affinity(body, caller),
+        cache_salt=body.cache_salt or "",
     )
 
 

@@ -6,7 +6,16 @@ Refuses to know HTTP. What is the same in every chunk is encoded once per answer
 from collections.abc import Mapping
 from typing import Any
 
-from memra.http.wire.answer import DONE, FINISH_REASONS, Stamp, data_line, encode, openai_failure, usage_object
+from memra.http.wire.answer import (
+    DONE,
+    FINISH_REASONS,
+    Stamp,
+    data_line,
+    encode,
+    error_beside,
+    openai_failure,
+    usage_object,
+)
 from memra.messages.generation import ReplyDelta, ReplyFinished
 from memra.types import TokenId
 
@@ -34,7 +43,8 @@ class CompletionAnswer:
     def whole(self, text: str, token_ids: tuple[TokenId, ...], finished: ReplyFinished) -> bytes:
         """Return the JSON body of a complete answer."""
         del token_ids  # OpenAI's shape has no place for them
-        return encode({**self._finished(text, finished), "usage": usage_object(finished.usage)})
+        usage = usage_object(finished.usage)
+        return encode({**self._finished(text, finished), "usage": usage, **error_beside(finished)})
 
     def delta(self, delta: ReplyDelta) -> bytes:
         """Return the chunk for more text; empty when there is nothing to show."""

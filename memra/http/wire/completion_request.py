@@ -9,7 +9,13 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
-from memra.http.wire.generation_fields import GenerationFields, check_labels, check_unsupported, read_stop_strings
+from memra.http.wire.generation_fields import (
+    GenerationFields,
+    check_labels,
+    check_unsupported,
+    read_affinity,
+    read_stop_strings,
+)
 from memra.http.wire.refusal import refuse, refuse_unsupported
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids, read_token_ids
 from memra.http.wire.thinking_fields import read_thinking, refuse_thinking
@@ -52,6 +58,9 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
         api_key=caller.api_key,
         traceparent=caller.traceparent,
         has_seed=body.seed is not None,
+        is_stream=bool(body.stream),
+        timeout_ms=read_count("timeout_ms", body.timeout_ms),
+        affinity=read_affinity(body, caller),
         cache_salt=body.cache_salt or "",
     )
 

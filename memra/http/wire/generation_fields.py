@@ -2,8 +2,8 @@
 
 Refuses to know messages and prompts. Every field declared here or in the modules beside it is honoured, or refused by
 name where its value asks for what is not done, because an answer that silently ignores it would look right and be
-wrong. Labels (`user`, `session_id`, `cache_salt`) are checked and change no answer. Other fields are ignored, `store`,
-`metadata` and `service_tier` among them: they ask for nothing that an answer shows.
+wrong. Labels (`user`, `session_id`, `cache_salt`) say what may be reused, which no answer shows. Other fields are
+ignored, `store`, `metadata` and `service_tier` among them: they ask for nothing that an answer shows.
 """
 
 import re
@@ -11,17 +11,16 @@ from typing import Any
 
 import msgspec
 
+from memra.http.request_headers import MAX_LABEL_BYTES, Caller, is_label
 from memra.http.wire.refusal import refuse, refuse_unsupported
 from memra.http.wire.thinking_fields import ThinkingFields
 
 MAX_STOPS = 16
 MAX_STOP_BYTES = 1024
 MAX_STOPS_BYTES = 4096
-MAX_LABEL_BYTES = 256
 MAX_SALT_BYTES = 64
 
 _SALT = re.compile(r"[A-Za-z0-9\-_.+/=]*")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class StreamOptions(msgspec.Struct):
@@ -36,7 +35,7 @@ class GenerationFields(ThinkingFields, kw_only=True):
     model: str
     max_tokens: int | None = None
     max_ctx: Any = None
-    timeout_ms: Any = None
+    timeout_ms: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
     stream: bool | None = None
@@ -64,11 +63,19 @@ def check_labels(fields: GenerationFields) -> None:
         InvalidRequestError: a label is too long, or holds characters that it may not hold.
     """
     for param, label in (("user", fields.user), ("session_id", fields.session_id)):
-        if label and (len(label.encode()) > MAX_LABEL_BYTES or _CONTROL.search(label)):
+        if label and not is_label(label):
             refuse(param, f"at most {MAX_LABEL_BYTES} bytes without control characters")
     salt = fields.cache_salt
     if salt and (len(salt) > MAX_SALT_BYTES or not _SALT.fullmatch(salt)):
         refuse("cache_salt", f"at most {MAX_SALT_BYTES} of the characters A-Z a-z 0-9 - _ . + / =")
+
+
+def read_affinity(fields: GenerationFields, caller: Caller) -> str | None:
+    """Return the name of the conversation: `session_id`, else `user`, else the header; blank ones name nothing."""
+    for label in (fields.session_id, fields.user):
+        if label and label.strip():
+            return label.strip()
+    return caller.conversation
 
 
 def check_unsupported(fields: GenerationFields) -> None:
@@ -89,8 +96,6 @@ def check_unsupported(fields: GenerationFields) -> None:
         refuse("parallel_tool_calls", "true: this server cannot hold a model to one call")
     if fields.max_ctx is not None:
         refuse_unsupported("max_ctx", "bound the answer with `max_tokens`")
-    if fields.timeout_ms is not None:
-        refuse_unsupported("timeout_ms", "close the connection to end a request early")
 
 
 def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ See `memra.http.wire.answer.Answer`.
 from collections.abc import Mapping
 from typing import Any
 
-from memra.http.wire.answer import Stamp, encode
+from memra.http.wire.answer import Stamp, encode, error_beside
 from memra.messages.generation import ReplyDelta, ReplyFinished
 from memra.types import StopCause, TokenId
 
@@ -17,6 +17,7 @@ STOP_REASONS: Mapping[StopCause, str] = {
     StopCause.STOP_TOKEN: "Callback",
     StopCause.MAX_TOKENS: "MaxNew",
     StopCause.CONTEXT_FULL: "ContextFull",
+    StopCause.DEADLINE: "Deadline",
 }
 """Callback is whatever the client itself asked to stop at."""
 
@@ -31,7 +32,9 @@ class NativeAnswer:
 
     def whole(self, text: str, token_ids: tuple[TokenId, ...], finished: ReplyFinished) -> bytes:
         """Return the JSON body of a complete answer."""
-        return encode({"model": self._model, "text": text, "tokens": token_ids, **_summary(finished)})
+        return encode(
+            {"model": self._model, "text": text, "tokens": token_ids, **_summary(finished), **error_beside(finished)}
+        )
 
     def delta(self, delta: ReplyDelta) -> bytes:
         """Return one event a token; text that several tokens share comes with the last of them."""
