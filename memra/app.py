@@ -38,8 +38,10 @@ from memra.actors.worker_engine import WorkerEngine
 from memra.actors.worker_link import WorkerLink
 from memra.engine.engine import Engine, EngineLimits
 from memra.engine.executor_choice import choose_executor, runs_on_gpu
+from memra.engine.host_shares import HostShares
+from memra.engine.host_tier import open_host_store
 from memra.engine.model_building import build_model
-from memra.errors import ConfigurationError, MemraError
+from memra.errors import ConfigurationError, HandoffError, MemraError
 from memra.gate.deadlines import DeadlineRules
 from memra.gate.keys import KeyCheck
 from memra.gate.queueing import QueueLimits
@@ -282,6 +284,7 @@ def _deadline_rules(settings: Settings) -> DeadlineRules:
     gate = settings.gate
     return DeadlineRules(
         max_timeout_ms=gate.timeout_ms_max,
+        default_timeout_ms=gate.timeout_ms_default,
         max_stream_timeout_ms=gate.stream_timeout_ms_max or gate.timeout_ms_max,
         is_gated=gate.nonstream_deadline_gate,
         prefill_tok_s=gate.prefill_floor_tok_s,
@@ -291,8 +294,7 @@ def _deadline_rules(settings: Settings) -> DeadlineRules:
 
 def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> WorkerEngine:
     """Load every model's weights; runs in the worker's thread."""
-    limits = EngineLimits(prefix_cache_bytes=plan.settings.engine.prefix_cache_mb << 20)
-    engine = Engine(progress=pulse.note_progress, limits=limits)
+    engine = _empty_engine(plan.settings, pulse)
     backends.clear()
     for model in plan.models:
         checkpoint, settings = model.checkpoint, plan.settings.engine
@@ -303,7 +305,33 @@ def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> Worker
         engine.add_model(loaded)
         log.info("%s is loaded on %s", model.name, loaded.executor.backend)
         pulse.beat(WorkerPhase.LOADING)
+    _take_handoff(engine, plan.settings)
     return engine
+
+
+def _empty_engine(settings: Settings, pulse: WorkerPulse) -> Engine:
+    limits = EngineLimits(
+        prefix_cache_bytes=settings.engine.prefix_cache_mb << 20,
+        lanes=_lane_policy(settings),
+        lane_window_s=settings.lanes.window_s,
+        host_tier=settings.host_tier,
+    )
+    store = open_host_store(settings.host_tier, is_gpu=runs_on_gpu(settings.engine))
+    host = HostShares(store, tenant_percent=settings.host_tier.tenant_percent)
+    return Engine(progress=pulse.note_progress, limits=limits, host=host)
+
+
+def _take_handoff(engine: Engine, settings: Settings) -> None:
+    """Go on from what a predecessor left, if it left anything; a file that is refused is gone, and said to be."""
+    path = settings.host_tier.handoff
+    if path is None or not path.exists():
+        return
+    try:
+        report = engine.import_prefixes()
+    except HandoffError as error:
+        log.warning("the hand-off file is not used: %s", error.message)
+    else:
+        log.info("reading %d prefix entries from %s", report.header_entries, path)
 
 
 async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> None:

@@ -95,6 +95,7 @@ class GpuWorker(ThreadActor):
             self._report_loss(error, was_loaded=False)
             return
         self._is_idle = True
+        self._pulse.load = self._engine.load()
         self._pulse.beat(WorkerPhase.IDLE)
         tell_if_alive(self._supervisor, WorkerReady(self._generation))
 

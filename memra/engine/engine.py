@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import LoadedModel
-from memra.engine.model_runner import ModelRunner
+from memra.engine.model_runner import BatchDone, ModelRunner
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.prefix_handoff import ExportReport
 from memra.engine.prefix_report import report_prefixes
@@ -21,6 +21,8 @@ from memra.engine.tenant_purge import purge_tenant
 from memra.engine.tick_plan import Share, TickPlan
 from memra.engine.work_counters import WorkCounters
 from memra.errors import ConfigurationError, EngineFaultError, HandoffError, UnknownModelError
+from memra.lanes.meter import LaneMeter
+from memra.lanes.policy import LanePolicy
 from memra.messages.load import WorkerLoad
 from memra.messages.prefixes import PrefixesTrimmed, TenantPurged
 from memra.messages.work import RequestFailed, StepFinished, SubmitPrompt, WorkEvent, WorkReported
@@ -40,12 +42,15 @@ class EngineLimits:
 
     Attributes:
         prefix_cache_bytes: for pages and states of known prefixes; 0 remembers none.
-        step_s: seconds that a step should take while somebody decodes; the length of prompt chunks follows from it.
+        lanes: how long a step should take while an interactive sequence decodes, from which the length of prompt
+            chunks follows, and how long the other lanes' chunks may be.
+        lane_window_s: how long a step's time counts in percentiles, seconds.
         host_tier: names the hand-off file.
     """
 
     prefix_cache_bytes: int = 0
-    step_s: float = 0.05
+    lanes: LanePolicy = field(default_factory=LanePolicy)
+    lane_window_s: float = 30.0
     host_tier: HostTierSettings = field(default_factory=HostTierSettings)
 
 
@@ -83,7 +88,7 @@ class Engine:
         self._import: PrefixImport | None = None
         self._runners: dict[InstanceKey, ModelRunner] = {}
         self._pending: list[WorkEvent] = []
-        self._counters = WorkCounters()
+        self._counters = WorkCounters(lanes=LaneMeter(clock=clock, window_s=self._limits.lane_window_s))
         self._statistics = StepStatistics()
         self._idle_since: float | None = clock()
 
@@ -103,6 +108,7 @@ class Engine:
             clock=self._clock,
             budget=self._budget,
             host=self._host,
+            lanes=self._limits.lanes,
         )
 
     def remove_model(self, name: ModelName, instance: int = 0) -> LoadedModel:
@@ -182,17 +188,20 @@ class Engine:
             runner.admit(events)
         shares = self._plan.plan({key: runner.demand() for key, runner in self._runners.items()})
         chunk_s = self._chunk_s(shares)
-        num_decoding = sum([runner.step(events, shares[key], chunk_s=chunk_s) for key, runner in self._runners.items()])
+        batches = [runner.step(events, shares[key], chunk_s=chunk_s) for key, runner in self._runners.items()]
         step_s = self._clock() - started_at
-        if num_decoding:
-            self._statistics.record(step_s)
+        self._note_step(step_s, batches)
         self._note_idleness()
         return StepFinished(tuple(events), step_s)
 
     def load(self) -> WorkerLoad:
         """Return how busy each model is; cheap enough for every step."""
+        lanes = self._counters.lanes.report()
         return WorkerLoad(
             models={name: runner.load() for (name, _), runner in self._runners.items()},
+            interactive_p50_ms=lanes.step_p50_ms,
+            interactive_p99_ms=lanes.step_p99_ms,
+            interactive_step_at=lanes.interactive_step_at,
             num_interactive=sum(runner.num_interactive for runner in self._runners.values()),
         )
 
@@ -248,6 +257,7 @@ class Engine:
             num_queued=sum(runner.num_queued for runner in runners),
             num_pages_free=sum(runner.model.pool.num_free for runner in runners),
             num_pages_cached=sum(runner.num_cached_pages for runner in runners),
+            lanes=self._counters.lanes.report(),
             num_preempted=self._num_preempted + sum(runner.num_preempted for runner in runners),
             prefix=report_prefixes([runner.prefixes for runner in runners], self._host, budget=self._budget),
             num_pages_total=sum(runner.model.pool.num_pages for runner in runners),
@@ -273,7 +283,16 @@ class Engine:
             for key, runner in self._runners.items()
             if shares[key].decodes and runner.num_active
         )
-        return max(self._limits.step_s - decode_s, _LEAST_CHUNK_SHARE * self._limits.step_s)
+        step_s = self._limits.lanes.slo_p99_ms / 1000.0
+        return max(step_s - decode_s, _LEAST_CHUNK_SHARE * step_s)
+
+    def _note_step(self, step_s: float, batches: list[BatchDone]) -> None:
+        lanes, num_decoding = self._counters.lanes, sum(batch.num_decoding for batch in batches)
+        if num_decoding:
+            self._statistics.record(step_s)
+            lanes.note_batch(num_decoding)
+        if any(batch.num_interactive for batch in batches):
+            lanes.record_step(step_s)
 
     def _remembering(self) -> list[Remembering]:
         return [Remembering(runner.model, runner.prefixes) for runner in self._runners.values()]

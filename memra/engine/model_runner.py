@@ -5,6 +5,7 @@ pinned on the sequence that causes it. The engine owns one runner per model.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from memra.engine.sequence_memory import SequenceMemory
 from memra.engine.step_times import StepTimes
 from memra.engine.tick_plan import Demand, Share
 from memra.engine.work_counters import WorkCounters
+from memra.lanes.policy import LanePolicy
 from memra.messages.load import ModelLoad
 from memra.messages.work import PromptStarted, RequestFailed, SubmitPrompt, TokensGenerated, WorkEvent
 from memra.types import Lane, RequestId, StopCause
@@ -32,6 +34,14 @@ _SMALLEST_CHUNK_ROWS = 16
 """Prompt tokens that a chunk has at least, however slow the machine: less wastes the reading of the weights."""
 _FIRST_CHUNK_ROWS = 64
 """Prompt tokens of a chunk beside decoding rows before any was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDone:
+    """What was in a batch: sequences that decoded, and the interactive ones among them."""
+
+    num_decoding: int
+    num_interactive: int
 
 
 class ModelRunner:
@@ -46,6 +56,7 @@ class ModelRunner:
         clock: Callable[[], float],
         budget: PrefixBudget,
         host: HostShares,
+        lanes: LanePolicy,
     ) -> None:
         """Take a model over.
 
@@ -57,8 +68,10 @@ class ModelRunner:
             clock: seconds, never running backwards.
             budget: for remembered prefixes, shared by all models.
             host: where evicted prefixes go, shared by all models.
+            lanes: bounds the prompts of judge and harvest.
         """
         self.model = model
+        self._lanes = lanes
         self.times = StepTimes()
         self._counters = counters
         self._beat = beat
@@ -93,7 +106,7 @@ class ModelRunner:
     @property
     def num_cached_pages(self) -> int:
         """Pages that hold remembered prefixes and nothing else."""
-        return self.model.pool.count_alone(self._memory.prefixes.holdings.held_pages())
+        return self._scheduler.count_remembering()
 
     @property
     def prefixes(self) -> PrefixCache:
@@ -108,13 +121,16 @@ class ModelRunner:
         """Return how busy the model is; made anew only when a sequence has come or gone."""
         if self._load is None:
             model = self.model
+            num_harvest, num_pages_harvest = self._scheduler.count_harvest()
             self._load = ModelLoad(
                 page_tokens=model.executor.page_tokens,
                 num_pages=model.pool.num_pages,
-                num_pages_free=self._memory.count_room(),
+                num_pages_free=model.pool.num_free + self._scheduler.count_remembering(),
                 num_pages_queued=self._scheduler.count_queued_pages(),
                 max_rows=model.max_rows,
                 num_active=self._scheduler.num_running,
+                num_harvest=num_harvest,
+                num_pages_harvest=num_pages_harvest,
                 num_queued=self._scheduler.count_queued(),
                 s_per_prefill_token=self.times.s_per_prefill_token,
                 s_per_decode_step=self.times.s_per_decode_step,
@@ -159,7 +175,7 @@ class ModelRunner:
                 self._complete(sequence)
                 events.append(TokensGenerated(sequence.request_id, (), num_generated=0, stop=StopCause.MAX_TOKENS))
 
-    def step(self, events: list[WorkEvent], share: Share, *, chunk_s: float) -> int:
+    def step(self, events: list[WorkEvent], share: Share, *, chunk_s: float) -> BatchDone:
         """Compute and sample one batch.
 
         Args:
@@ -168,12 +184,14 @@ class ModelRunner:
             chunk_s: seconds that prompts may take where the share bounds them.
 
         Returns:
-            The number of decoding sequences in the batch.
+            What was in the batch.
         """
         lanes = (Lane.INTERACTIVE,) * share.prefills + (Lane.JUDGE, Lane.HARVEST) * share.prefills_dark
-        num_prefill_rows = self._rows_within(chunk_s) if share.is_bounded else None
+        num_prefill_rows = self._rows_within(chunk_s, share) if share.is_bounded else None
         spans = self._scheduler.plan_spans(decodes=share.decodes, lanes=lanes, num_prefill_rows=num_prefill_rows)
-        num_decoding = sum(span.sequence.phase is SequencePhase.DECODING for span in spans)
+        decoding = [span.sequence for span in spans if span.sequence.phase is SequencePhase.DECODING]
+        num_decoding = len(decoding)
+        num_interactive = sum(sequence.request.lane is Lane.INTERACTIVE for sequence in decoding)
         for span in spans:
             if not span.sequence.is_announced:
                 self._announce(span.sequence, events)
@@ -184,7 +202,7 @@ class ModelRunner:
             self.times.note_run(
                 self._clock() - started_at, num_decoding=num_decoding, num_prefill_rows=num_rows - num_decoding
             )
-        return num_decoding
+        return BatchDone(num_decoding, num_interactive)
 
     def close(self) -> None:
         """Forget all prefixes; every sequence is gone."""
@@ -207,15 +225,20 @@ class ModelRunner:
             return f"the sequence may need {num_pages} cache pages, but the model has {self.model.pool.num_pages}"
         return None
 
-    def _rows_within(self, seconds: float) -> int:
+    def _rows_within(self, seconds: float, share: Share) -> int:
+        """Return the prompt tokens of a chunk beside decoding rows."""
         num_rows = self.times.rows_within(seconds)
-        return _FIRST_CHUNK_ROWS if num_rows is None else max(_SMALLEST_CHUNK_ROWS, num_rows)
+        num_rows = _FIRST_CHUNK_ROWS if num_rows is None else max(_SMALLEST_CHUNK_ROWS, num_rows)
+        if share.prefills:
+            return num_rows
+        return min(num_rows, *(self._lanes.prefill_budget[lane] for lane in (Lane.JUDGE, Lane.HARVEST)))
 
     def _announce(self, sequence: Sequence, events: list[WorkEvent]) -> None:
         """Say that a sequence's prefill begins, and what of it was there already."""
         sequence.is_announced = True
         num_cached = sequence.num_computed_tokens
         self._counters.num_admitted += 1
+        self._counters.lanes.admitted(sequence.request.lane)
         self._counters.num_prompt_tokens += len(sequence.request.prompt_ids)
         self._counters.num_cached_tokens += num_cached
         events.append(PromptStarted(sequence.request_id, num_cached))
@@ -260,7 +283,9 @@ class ModelRunner:
         except Exception as failure:  # noqa: BLE001  (as in _run)
             return self._blame(sequence, failure)
         stop = sequence.append(token_id)
-        self._counters.num_generated_tokens += stop is not StopCause.STOP_TOKEN
+        if stop is not StopCause.STOP_TOKEN:
+            self._counters.num_generated_tokens += 1
+            self._counters.lanes.generated(request.lane, 1)
         token_ids = () if stop in _ENDING_TOKENS else (token_id,)
         if stop is not None:
             self._complete(sequence)
@@ -271,6 +296,7 @@ class ModelRunner:
             self.times.note_row(self._clock() - sequence.started_at)
         self._retire(sequence)
         self._counters.num_completed += 1
+        self._counters.lanes.completed(sequence.request.lane)
 
     def _blame(self, sequence: Sequence, failure: Exception) -> RequestFailed:
         raise_if_device_is_lost(failure)

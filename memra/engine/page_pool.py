@@ -51,10 +51,6 @@ class PagePool:
         """Return how many hold a page; 0 when it is free."""
         return self._num_holders[page_id]
 
-    def count_alone(self, page_ids: Iterable[int]) -> int:
-        """Return how many of these pages would become free if their one holder let go."""
-        return sum(self._num_holders[page_id] == 1 for page_id in page_ids)
-
     def retain(self, page_ids: Iterable[int]) -> None:
         """Add one holder to pages that are held already.
 

@@ -23,6 +23,7 @@ class PrefixHoldings:
         host: the model's part of the host store.
         leaves, snapshots: what may be given up by the executor, least recently used first.
         num_nodes: of the tree.
+        num_pages: that nodes hold in the executor.
         page_bytes, state_bytes: size of an exported page and state; 0 where nothing is remembered.
     """
 
@@ -35,6 +36,7 @@ class PrefixHoldings:
         self.leaves = RecencyQueue[PrefixNode](self._can_evict)
         self.snapshots = RecencyQueue[Snapshot](self._can_evict_snapshot)
         self.num_nodes = 0
+        self.num_pages = 0
         self._executor = executor
         self._pages = pages
         self._states = states
@@ -54,6 +56,7 @@ class PrefixHoldings:
         self._pages.retain((page_id,))
         node.page_id = page_id
         node.parent.num_resident += 1
+        self.num_pages += 1
         self._budget.num_bytes += self.page_bytes
 
     def hold_state(self, snapshot: Snapshot, state_id: int) -> None:
@@ -127,6 +130,9 @@ class PrefixHoldings:
         num_nodes = sum(1 for _ in self.tree.walk())
         if num_nodes != self.num_nodes:
             raise IntegrityError(f"{num_nodes} prefix nodes are there, but {self.num_nodes} are counted")
+        num_pages = len(self.held_pages())
+        if num_pages != self.num_pages:
+            raise IntegrityError(f"prefix nodes hold {num_pages} pages, but {self.num_pages} are counted")
 
     def let_page_go(self, node: PrefixNode) -> None:
         """Take a page from its node; the caller gives it a blob or drops it."""
@@ -136,6 +142,7 @@ class PrefixHoldings:
         node.page_id = None
         self._budget.num_bytes -= self.page_bytes
         node.parent.num_resident -= 1
+        self.num_pages -= 1
         if node.parent.num_resident == 0:
             self.leaves.push(node.parent)
 

@@ -57,6 +57,15 @@ class Scheduler:
             self._model.count_pages(sequence.capacity_tokens) for queue in self._queues.values() for sequence in queue
         )
 
+    def count_remembering(self) -> int:
+        """Return the pages that only keep prefixes."""
+        return self._memory.count_remembering(self._running)
+
+    def count_harvest(self) -> tuple[int, int]:
+        """Return the harvest sequences that run, and their pages: they give way to others."""
+        harvest = [sequence for sequence in self._running if sequence.request.lane is Lane.HARVEST]
+        return len(harvest), sum(len(sequence.page_ids) for sequence in harvest)
+
     def count_interactive(self) -> int:
         """Return the interactive sequences that wait or run."""
         return len(self._queues[Lane.INTERACTIVE]) + sum(map(_is_interactive, self._running))
@@ -153,13 +162,13 @@ class Scheduler:
 
     def _preempt_for(self, sequence: Sequence) -> bool:
         """Let the youngest harvest sequence wait again, where that helps; false when nobody gave room up."""
-        harvest = [running for running in self._running if running.request.lane is Lane.HARVEST]
-        if sequence.request.lane is Lane.HARVEST or not harvest:
+        num_harvest, num_harvest_pages = self.count_harvest()
+        if sequence.request.lane is Lane.HARVEST or not num_harvest:
             return False
         num_needed = self._model.count_pages(sequence.capacity_tokens)
-        if self._memory.count_room() + sum(len(running.page_ids) for running in harvest) < num_needed:
+        if self._model.pool.num_free + self.count_remembering() + num_harvest_pages < num_needed:
             return False
-        self._pause(harvest[-1])
+        self._pause(self._running[-1])  # the last lane's last
         self.num_preempted += 1
         return True
 

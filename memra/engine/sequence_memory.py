@@ -68,9 +68,13 @@ class SequenceMemory:
             self._note_conversation(sequence, match)
         return lease
 
-    def count_room(self) -> int:
-        """Return the pages that are free, or would be once remembered prefixes are evicted; a walk over the tree."""
-        return self._model.pool.num_free + self._model.pool.count_alone(self.prefixes.holdings.held_pages())
+    def count_remembering(self, sequences: list[Sequence]) -> int:
+        """Return the pages that only keep prefixes, beside the sequences that run: they are given up for others."""
+        # Sequences share pages through the prefix cache alone, so what two of them hold is remembered too.
+        shared = {
+            page for sequence in sequences for page in sequence.page_ids if self._model.pool.count_holders(page) > 1
+        }
+        return self.prefixes.holdings.num_pages - len(shared)
 
     def plan_branch_points(self, sequence: Sequence) -> None:
         """Choose where the sequence's state will be kept; for a sequence that was just started."""
@@ -185,7 +189,13 @@ class SequenceMemory:
     def _lease_beside(self, sequence: Sequence, known: _Known) -> PageLease | None:
         known = self._bring_back(known)
         self._hold(known)
-        return self._lease_held(sequence, known)
+        lease = self._lease_held(sequence, known)
+        if lease is None and known.tail is not None:
+            # A page to copy from is held beside the sequence's own, which may need every page that there is.
+            known = self._cut(known, len(known.path))
+            self._hold(known)
+            lease = self._lease_held(sequence, known)
+        return lease
 
     def _bring_back(self, known: _Known) -> _Known:
         """Bring what lies in the host store back into the executor, as far as there is room."""

@@ -3,6 +3,7 @@
 Arithmetic over what a client sent; refuses to know clocks and how busy anybody is. Called from the request's own path.
 """
 
+import math
 from dataclasses import dataclass
 
 from memra.errors import InfeasibleDeadlineError, InvalidRequestError
@@ -19,27 +20,29 @@ class DeadlineRules:
     """The bounds.
 
     Attributes:
-        max_timeout_ms: the longest that may be asked for, and what a request gets that does not ask.
+        max_timeout_ms: the longest that may be asked for.
         max_stream_timeout_ms: the same for the first token of a stream.
+        default_timeout_ms: what a request gets that does not ask; 0: as long as it takes.
         is_gated: refuse answers that cannot be complete in time.
         prefill_tok_s, decode_tok_s: rates that the gate counts on, tokens a second.
     """
 
     max_timeout_ms: int = 90_000
     max_stream_timeout_ms: int = 90_000
+    default_timeout_ms: int = 0
     is_gated: bool = True
     prefill_tok_s: float = 2_000.0
     decode_tok_s: float = 60.0
 
     def timeout_s(self, timeout_ms: int | None, *, is_stream: bool) -> float:
-        """Return how long a request may take, or, of a stream, its first token; seconds.
+        """Return how long a request may take, or, of a stream, its first token; seconds, infinity without a bound.
 
         Raises:
             InvalidRequestError: it asks for less than a second, or for more than anybody gets.
         """
         most_ms = self.max_stream_timeout_ms if is_stream else self.max_timeout_ms
         if timeout_ms is None:
-            return most_ms / 1000.0
+            return self.default_timeout_ms / 1000.0 or math.inf
         if not MIN_TIMEOUT_MS <= timeout_ms <= most_ms:
             raise InvalidRequestError(f"`timeout_ms` must be from {MIN_TIMEOUT_MS} to {most_ms}.", param="timeout_ms")
         return timeout_ms / 1000.0

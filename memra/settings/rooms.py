@@ -180,14 +180,21 @@ class GateSettings:
     )
     timeout_ms_max: int = _setting(
         90_000,
-        "Longest `timeout_ms` that a request may ask for, and what it gets when it does not ask, milliseconds.",
+        "Longest `timeout_ms` that a request may ask for, milliseconds.",
         env="MEMRA_TIMEOUT_MS_MAX",
         parse=int,
         check=_at_least(1000),
     )
+    timeout_ms_default: int = _setting(
+        0,
+        "Deadline of a request that does not ask for one, milliseconds; 0: it takes as long as it takes.",
+        env="MEMRA_TIMEOUT_MS_DEFAULT",
+        parse=int,
+        check=_zero_or_at_least(1000),
+    )
     stream_timeout_ms_max: int = _setting(
         0,
-        "The same for the first token of a stream, where it differs; 0: as above. Long prompts on a CPU need more.",
+        "The same for the first token of a stream, where it differs; 0: as above.",
         env="MEMRA_STREAM_TTFT_MS_MAX",
         parse=int,
         check=_zero_or_at_least(1000),

@@ -284,7 +284,7 @@ async def test_conversation_and_salt_reach_the_worker(kit: Any):
 
 
 async def test_only_a_whole_answer_of_asked_length_must_be_feasible(kit: Any):
-    deadlines = DeadlineRules(max_timeout_ms=2000, prefill_tok_s=1e9, decode_tok_s=10.0)
+    deadlines = DeadlineRules(default_timeout_ms=2000, prefill_tok_s=1e9, decode_tok_s=10.0)
     async with kit.open_house(deadlines=deadlines) as running:
         with pytest.raises(InfeasibleDeadlineError):
             await kit.read(running.house, kit.request(max_new_tokens=31))

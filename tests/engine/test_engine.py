@@ -365,7 +365,7 @@ def test_progress_is_reported_after_every_run(watch: Make, make_model: Make, mak
 def test_the_report_counts_what_happened(watch: Make, make_model: Make, make_request: Make, fake_executor: Make):
     watched = watch(make_model(fake_executor(num_pages=10), max_rows=1), make_model(name="n"), clock=Clock())
     first = replace(watched.engine.report(), prefix=PrefixReported())
-    assert first == WorkReported(num_pages_free=74, num_pages_total=74, idle_s=1.0)
+    assert first == WorkReported(num_pages_free=74, num_pages_total=74, idle_s=2.0)
     watched.engine.submit(make_request("a", range(5), 3))
     watched.engine.submit(make_request("b", (1, 2), 5))
     watched.engine.submit(make_request("c", (), 5))
@@ -380,7 +380,7 @@ def test_the_report_counts_what_happened(watch: Make, make_model: Make, make_req
     report = watched.engine.report()
     assert (report.num_admitted, report.num_completed, report.num_aborted, report.num_failed) == (2, 2, 0, 1)
     assert (report.num_prompt_tokens, report.num_generated_tokens, report.num_pages_free) == (7, 8, 74)
-    assert report.idle_s == 1.0
+    assert report.idle_s == 2.0
 
 
 def test_a_step_without_work_says_nothing(watch: Make, make_model: Make):

@@ -207,6 +207,14 @@ def test_prefixes_give_way_to_running_sequences(talk: Callable[..., Talk]):
     assert talk.watched.engine.report().num_pages_free + talk.watched.engine.report().num_pages_cached == 16
 
 
+@pytest.mark.parametrize("num_states", [0, 60])
+def test_a_sequence_may_need_every_page_and_still_begin_with_a_known_prefix(talk: Callable[..., Talk], num_states: int):
+    talk = talk(num_pages=10, num_states=num_states)
+    talk.ask(range(18), 2)
+    talk.ask([*range(18), 31, 32], 20)
+    assert talk.watched.engine.report().num_completed == 2
+
+
 def test_a_conversation_is_spared_longer_than_others(talk: Callable[..., Talk]):
     page_bytes = 2 * 4 * 8
     talk = talk(limits=EngineLimits(prefix_cache_bytes=14 * page_bytes))

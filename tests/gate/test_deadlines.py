@@ -1,15 +1,18 @@
+import math
+
 import pytest
 
 from memra.errors import InfeasibleDeadlineError, InvalidRequestError
 from memra.gate.deadlines import DeadlineRules
 
 
-def test_a_request_gets_what_it_asks_for_or_the_most():
-    rules = DeadlineRules(max_timeout_ms=60_000, max_stream_timeout_ms=70_000)
+def test_a_request_gets_what_it_asks_for_or_the_default():
+    rules = DeadlineRules(max_timeout_ms=60_000, max_stream_timeout_ms=70_000, default_timeout_ms=30_000)
     asked = (None, 1000, 1500, 60_000)
-    assert [rules.timeout_s(each, is_stream=False) for each in asked] == [60.0, 1.0, 1.5, 60.0]
-    assert [rules.timeout_s(each, is_stream=True) for each in asked] == [70.0, 1.0, 1.5, 60.0]
+    assert [rules.timeout_s(each, is_stream=False) for each in asked] == [30.0, 1.0, 1.5, 60.0]
+    assert [rules.timeout_s(each, is_stream=True) for each in asked] == [30.0, 1.0, 1.5, 60.0]
     assert rules.timeout_s(70_000, is_stream=True) == 70.0
+    assert DeadlineRules().timeout_s(None, is_stream=False) == math.inf
 
 
 @pytest.mark.parametrize("asked", [0, 999, 60_001])
