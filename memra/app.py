@@ -2,7 +2,7 @@
 
 The order of a start: plugins, models opened and checked, address bound, actors, weights loaded in the worker's thread,
 doors opened. Whatever goes wrong before the doors are open ends in one clear line and an exit code, with nothing left
-running.
+running. Models that are lazy are opened when they are first asked for.
 """
 
 import gc
@@ -10,17 +10,19 @@ import ipaddress
 import json
 import logging
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from socket import socket
 
 import trio
 
 from memra import __version__
 from memra.actors.admission import Admission, AdmissionRules
-from memra.actors.base import ActorSystem, Ref, stop_actor
+from memra.actors.base import ActorSystem, Ref, stop_actor, tell_if_alive
 from memra.actors.bridge import ActorHouse
+from memra.actors.catalogue import Catalogue, CatalogueEntry
 from memra.actors.fault_injection import FaultPlan
 from memra.actors.gpu_faults import GpuRecord
 from memra.actors.gpu_watch import GpuSources, watch_gpu
@@ -28,6 +30,9 @@ from memra.actors.gpu_worker import GpuWorker
 from memra.actors.host_loop import run_on
 from memra.actors.ingress import Ingress
 from memra.actors.lifecycle import Lifecycle, LifecycleParts
+from memra.actors.model_keeper import ModelKeeper
+from memra.actors.model_loading import LoadingParts
+from memra.actors.model_shelf import ModelShelf
 from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
 from memra.actors.request_walk import Stations
@@ -37,14 +42,14 @@ from memra.actors.templating import Templating
 from memra.actors.worker_engine import WorkerEngine
 from memra.actors.worker_link import WorkerLink
 from memra.engine.engine import Engine, EngineLimits
-from memra.engine.executor_choice import choose_executor, runs_on_gpu
+from memra.engine.executor_choice import ExecutorChoice, choose_executor, runs_on_gpu
 from memra.engine.host_shares import HostShares
 from memra.engine.host_tier import open_host_store
-from memra.engine.model_building import build_model
 from memra.errors import ConfigurationError, HandoffError, MemraError
 from memra.gate.deadlines import DeadlineRules
 from memra.gate.keys import KeyCheck
 from memra.gate.queueing import QueueLimits
+from memra.gate.residency import Residency
 from memra.gate.response_cache import ResponseCache
 from memra.gate.slots import SlotTable, lane_limits, queue_depth
 from memra.http.address import address_of, bind
@@ -52,16 +57,15 @@ from memra.http.app import build_app
 from memra.http.serve import serve
 from memra.identity import system_fingerprint
 from memra.lanes.policy import LanePolicy
-from memra.messages.work import SubmitPrompt
+from memra.messages.models import ModelInstance, ModelsRestored
 from memra.plugins.manager import Plugins
-from memra.served_models import ServedModel, open_models
-from memra.settings import Settings
-from memra.types import Lane, WorkerPhase
+from memra.served_models import ServedModel, ServedModels, refuse_crowding
+from memra.settings import GateSettings, Settings
+from memra.types import Lane, ModelName, WorkerPhase
 
 log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
-_fingerprint = cache(system_fingerprint)  # sources are read once
 _STOP_ACTOR_S = 2.0
 """What one actor may take to stop; the worker may be in the middle of a step."""
 
@@ -76,14 +80,26 @@ def run(settings: Settings) -> int:
     plugins.load(blocked=settings.plugins.blocked, tables=settings.plugins.table)
     with closing(bind(settings.http.address)) as listener:
         _refuse_open_address(settings)
-        models = open_models(settings, choose_executor(settings.engine))
-        for model in models:
-            _say(model.describe())
-        plan = _Plan(settings, plugins, models, listener)
+        choice = choose_executor(settings.engine)
+        models = ServedModels(settings, choice)
+        plan = _Plan(settings, plugins, models, _open_first(settings, models), choice, listener)
         try:
             return run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
         except BaseExceptionGroup as group:
             raise _own_error(group) or group from None
+
+
+def _open_first(settings: Settings, models: ServedModels) -> Mapping[ModelName, ServedModel]:
+    """Open those that are not lazy, and say what was found."""
+    first = {name: models.open(name, None, terms) for name, terms in models.terms.items() if not terms.is_lazy}
+    for name, terms in models.terms.items():
+        _say(f"{name}: will be loaded when it is first asked for" if terms.is_lazy else first[name].describe())
+    refuse_crowding(tuple(first.values()), _limit_bytes(settings))
+    return first
+
+
+def _limit_bytes(settings: Settings) -> int | None:
+    return settings.pool.memory_mb << 20 or None
 
 
 def _own_error(group: BaseExceptionGroup) -> MemraError | None:
@@ -129,7 +145,9 @@ class _Plan:
 
     settings: Settings
     plugins: Plugins
-    models: tuple[ServedModel, ...]
+    models: ServedModels
+    first: Mapping[ModelName, ServedModel]
+    choice: ExecutorChoice
     listener: socket
 
 
@@ -139,7 +157,9 @@ class _House:
 
     ingress: Ref
     admission: Ref
+    keeper: Ref
     templating: Ref
+    shelf: ModelShelf
     worker: WorkerLink
     lifecycle: Ref
     front: ActorHouse
@@ -169,9 +189,10 @@ def _on_death(state: RunState, name: str, error: BaseException) -> None:
 
 
 def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
-    settings, names = plan.settings, tuple(model.name for model in plan.models)
-    replies, pulse = ReplyTable(), WorkerPulse()
+    settings = plan.settings
+    replies, pulse, shelf = ReplyTable(), WorkerPulse(), ModelShelf()
     worker, faults = WorkerLink(replies.deliver), FaultPlan(settings.faults)
+    catalogue = Catalogue({name: CatalogueEntry(terms) for name, terms in plan.models.terms.items()})
     backends: list[str] = []
     slots = SlotTable(
         lane_limits(
@@ -184,14 +205,22 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
     ingress = Ingress.start(system, replies=replies)
     admission = Admission.start(
         system,
-        models=names,
+        models=catalogue.names,
         keys=KeyCheck(settings.gate.api_key),
         slots=slots,
         observe=plan.plugins.request_ended,
         pulse=pulse,
         rules=_admission_rules(settings),
     )
-    templating = Templating.start(system, renderers={model.name: model.chat_format for model in plan.models})
+    answers = _shared_answers(settings.gate, shelf)
+    residency = Residency(limit_bytes=_limit_bytes(settings), clock=trio.current_time)
+    keeper = ModelKeeper.start(
+        system,
+        LoadingParts(residency, shelf, worker, plan.models, _forgetter(shelf, answers)),
+        catalogue=catalogue,
+        loaded=plan.first,
+    )
+    templating = Templating.start(system, renderers=shelf.renderers)
     parts = LifecycleParts(
         state=state,
         replies=replies,
@@ -201,12 +230,13 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         pulse=pulse,
         start_worker=lambda supervisor: GpuWorker.start(
             system,
-            make_engine=lambda: faults.wrap(_make_engine(plan, pulse, backends)),
+            make_engine=lambda: faults.wrap(_make_engine(plan, shelf, keeper, pulse=pulse, backends=backends)),
             deliver=worker.deliver,
             supervisor=supervisor,
             pulse=pulse,
+            shelf=shelf,
         ),
-        models=names,
+        models=catalogue.names,
         gpu=_watch_gpu(plan, system),
     )
     lifecycle = Lifecycle.start(system, parts, settings=settings.lifecycle)
@@ -214,28 +244,27 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         ingress,
         admission,
         templating,
+        keeper,
         worker,
         context_floor_tokens=settings.gate.context_tokens,
-        answers=_shared_answers(plan, backends),
+        answers=answers,
         deadlines=_deadline_rules(settings),
     )
-    front = ActorHouse(stations, models=names, lifecycle=lifecycle, pulse=pulse)
-    return _House(ingress, admission, templating, worker, lifecycle, front, backends)
+    front = ActorHouse(stations, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse)
+    return _House(ingress, admission, keeper, templating, shelf, worker, lifecycle, front, backends)
 
 
-def _shared_answers(plan: _Plan, backends: list[str]) -> SharedAnswers | None:
+def _shared_answers(settings: GateSettings, shelf: ModelShelf) -> SharedAnswers | None:
     """Return what equal requests share, or None where no answers are kept."""
-    gate, quant = plan.settings.gate, plan.settings.engine.quant
-    if not gate.response_cache_mb:
+    if not settings.response_cache_mb:
         return None
-    identities = {model.name: model.checkpoint.identity for model in plan.models}
+    store = ResponseCache(settings.response_cache_mb * _MIB, ttl_s=settings.response_cache_ttl_s)
+    return SharedAnswers(store, weights_of=lambda prompt: shelf.weights(ModelInstance(prompt.model, prompt.instance)))
 
-    def weights_of(prompt: SubmitPrompt) -> str:
-        # The one place where an instance gets its name: files, load under that name, and whatever changes bits.
-        return f"{identities[prompt.model]} {prompt.instance} {_fingerprint(tuple(backends), quant=quant)}"
 
-    store = ResponseCache(gate.response_cache_mb * _MIB, ttl_s=gate.response_cache_ttl_s)
-    return SharedAnswers(store, weights_of=weights_of)
+def _forgetter(shelf: ModelShelf, answers: SharedAnswers | None) -> Callable[[ModelInstance], None]:
+    """Return what is to be done about an instance that goes: its answers go with it."""
+    return lambda key: None if answers is None else answers.forget(shelf.weights(key))
 
 
 def _watch_gpu(plan: _Plan, system: ActorSystem) -> GpuRecord | None:
@@ -292,19 +321,16 @@ def _deadline_rules(settings: Settings) -> DeadlineRules:
     )
 
 
-def _make_engine(plan: _Plan, pulse: WorkerPulse, backends: list[str]) -> WorkerEngine:
-    """Load every model's weights; runs in the worker's thread."""
+def _make_engine(
+    plan: _Plan, shelf: ModelShelf, keeper: Ref, *, pulse: WorkerPulse, backends: list[str]
+) -> WorkerEngine:
+    """Load every model that is to be there; runs in the worker's thread, at the start and after each restart."""
     engine = _empty_engine(plan.settings, pulse)
-    backends.clear()
-    for model in plan.models:
-        checkpoint, settings = model.checkpoint, plan.settings.engine
-        loaded = build_model(
-            model.name, model.plan, checkpoint.tensors, settings=settings, identity=checkpoint.identity
-        )
-        backends.append(loaded.executor.backend)
-        engine.add_model(loaded)
-        log.info("%s is loaded on %s", model.name, loaded.executor.backend)
-        pulse.beat(WorkerPhase.LOADING)
+    restored = shelf.restore_into(engine, beat=lambda: pulse.beat(WorkerPhase.LOADING))
+    backends[:] = [model.backend for model in restored]
+    for model in restored:
+        log.info("%s is loaded on %s", model.found, model.backend)
+    tell_if_alive(keeper, ModelsRestored(restored))
     _take_handoff(engine, plan.settings)
     return engine
 
@@ -335,7 +361,8 @@ def _take_handoff(engine: Engine, settings: Settings) -> None:
 
 
 async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> None:
-    fingerprint = _fingerprint(tuple(house.backends), quant=plan.settings.engine.quant)
+    backends = tuple(dict.fromkeys(house.backends)) or (_unloaded_backend(plan),)
+    fingerprint = system_fingerprint(backends, quant=plan.settings.engine.quant)
     app = build_app(
         house.front, plan.settings.http, fingerprint=fingerprint, has_keys=plan.settings.gate.api_key is not None
     )
@@ -344,9 +371,14 @@ async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> N
     gc.enable()
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve, app, plan.listener, settings=plan.settings.http, shutdown=shutdown))
-        _greet(f"http://{address_of(plan.listener)}", plan.models[0].name, fingerprint)
+        _greet(f"http://{address_of(plan.listener)}", next(iter(plan.models.terms)), fingerprint)
         await state.wait_until_stopped()
         shutdown.set()
+
+
+def _unloaded_backend(plan: _Plan) -> str:
+    """What the executor of models to come is called, as far as it changes bits, where none is loaded to be asked."""
+    return f"{plan.choice.kind.value}-{plan.choice.kv_type.value}-{plan.settings.engine.device}"
 
 
 def _greet(url: str, model: str, fingerprint: str) -> None:
@@ -359,5 +391,6 @@ async def _stop_actors(house: _House) -> None:
     """Stop in the reverse order of the start; a thread that hangs is left behind as a daemon."""
     if not await house.worker.stop(within_s=_STOP_ACTOR_S):
         log.warning("the worker did not stop in time and is left behind")
-    for ref in (house.lifecycle, house.templating, house.admission, house.ingress):
+    for ref in (house.lifecycle, house.templating, house.keeper, house.admission, house.ingress):
         await stop_actor(ref, within_s=_STOP_ACTOR_S)
+    house.shelf.close()

@@ -157,6 +157,10 @@ class OverloadedError(BusyError):
     """The worker could not take or finish the request for want of memory or because it was restarted."""
 
 
+class ModelLoadError(BusyError):
+    """The model that the request asks for could not be loaded; the cause stands in the log, with its details."""
+
+
 class EngineFaultError(RequestError):
     """The engine failed while it worked on this request; the raw cause is in the log, not in the message."""
 

@@ -1,40 +1,89 @@
 """From settings to opened models: what is served, under which name, and how it speaks.
 
-The part of the composition root that touches files. Nothing is computed and no weight is read here; every error names
-the entry that is at fault.
+The part of the composition root that touches files, at start and whenever a model is loaded later. Opening computes
+nothing and reads no weight; every error names the entry that is at fault.
 """
 
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 
 from memra.chat.chat_format import ChatFormat
-from memra.engine.executor_choice import ExecutorChoice
-from memra.engine.model_building import ModelPlan, plan_model
+from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
+from memra.engine.loaded_model import LoadedModel
+from memra.engine.model_building import ModelPlan, build_model, cache_bytes, plan_model
 from memra.errors import ConfigurationError, StartupError
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.known_models import DEFAULT_MODEL_NAME, DEFAULT_MODEL_SOURCE
 from memra.loading.model_path import open_checkpoint
+from memra.loading.model_tensor import ModelTensor
 from memra.loading.requantisation import WeightQuant, requantised
 from memra.loading.sources import ModelEntry, parse_model_argument, parse_models, resolve_source
+from memra.messages.models import ModelTerms
+from memra.model_terms import read_terms, source_of
 from memra.models.registry import build_program, refuse_embedding_model
-from memra.settings import ModelSettings, Settings
+from memra.settings import EngineSettings, ModelSettings, Settings
 from memra.types import ModelName
 
 log = logging.getLogger(__name__)
 
 _MB = 1_000_000
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """One model, opened and understood, whose weights are not loaded yet."""
+    """One model, opened and understood, whose weights are not loaded yet; `build` loads them, any number of times."""
 
     name: ModelName
     checkpoint: Checkpoint
     plan: ModelPlan
     chat_format: ChatFormat
+    settings: EngineSettings
+
+    @property
+    def context_tokens(self) -> int:
+        """The longest sequence that it will serve."""
+        return self.plan.context_tokens
+
+    @property
+    def identity(self) -> str:
+        """Differs for other weights."""
+        return self.checkpoint.identity
+
+    @property
+    def renderer(self) -> ChatFormat:
+        """Its way from words to tokens."""
+        return self.chat_format
+
+    @property
+    def num_bytes(self) -> int:
+        """An estimate of what it will take in memory: weights as the executor keeps them, and its whole cache."""
+        weights = sum(self._weight_bytes(tensor) for tensor in self.checkpoint.tensors.values())
+        return weights + cache_bytes(self.plan, self.settings)
+
+    def build(self) -> LoadedModel:
+        """Load the weights; seconds to minutes.
+
+        Raises:
+            StartupError: they cannot be loaded.
+        """
+        checkpoint = self.checkpoint
+        return build_model(
+            self.name, self.plan, checkpoint.tensors, settings=self.settings, identity=checkpoint.identity
+        )
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.checkpoint.close()
+
+    def _weight_bytes(self, tensor: ModelTensor) -> int:
+        if self.plan.choice.kind is ExecutorKind.CPU:
+            return tensor.num_bytes
+        return prod(tensor.shape) * (2 if self.settings.dtype == "bfloat16" else 4)  # torch dequantises all of them
 
     def describe(self) -> str:
         """Return one line for the person who started the server."""
@@ -59,7 +108,9 @@ def plan_models(settings: ModelSettings) -> tuple[ModelEntry, ...]:
     elif settings.plan:
         entries = parse_models(settings.plan)
     else:
-        entries = tuple(parse_model_argument(f"{name}={source}") for name, source in settings.table.items())
+        entries = tuple(
+            parse_model_argument(f"{name}={source_of(name, value)}") for name, value in settings.table.items()
+        )
     if not entries:
         log.info("no model is configured, serving %s", DEFAULT_MODEL_NAME)
         entries = (parse_model_argument(f"{DEFAULT_MODEL_NAME}={DEFAULT_MODEL_SOURCE}"),)
@@ -70,27 +121,72 @@ def plan_models(settings: ModelSettings) -> tuple[ModelEntry, ...]:
 
 
 def open_models(settings: Settings, choice: ExecutorChoice) -> tuple[ServedModel, ...]:
-    """Find, fetch and open every configured model.
+    """Find, fetch and open every configured model, lazy ones included.
 
     Raises:
         StartupError: names the model and what is wrong with it.
     """
-    models: list[ServedModel] = []
-    for entry in plan_models(settings.models):
+    models = ServedModels(settings, choice)
+    return tuple(models.open(name, None, terms) for name, terms in models.terms.items())
+
+
+class ServedModels:
+    """Opens the configured models by name, and others by their source.
+
+    Attributes:
+        terms: on which each configured model lies in memory, in configured order.
+    """
+
+    def __init__(self, settings: Settings, choice: ExecutorChoice) -> None:
+        """Read what is configured; no file is touched.
+
+        Raises:
+            StartupError: an entry is malformed, a name appears twice, or an option cannot be used.
+        """
+        self._settings = settings
+        self._choice = choice
+        self._entries = {entry.name: entry for entry in plan_models(settings.models)}
+        self.terms = read_terms(settings, tuple(self._entries))
+
+    def open(self, name: ModelName, source: str | None, terms: ModelTerms) -> ServedModel:
+        """Find, fetch and open a model; callable from any thread.
+
+        Args:
+            name: under which it is served.
+            source: as in `NAME=SOURCE`; None takes what is configured for the name.
+            terms: on which it will lie in memory.
+
+        Raises:
+            StartupError: names the model and what is wrong with it.
+        """
         try:
-            models.append(_open_model(entry, settings, choice))
+            entry = self._entries[name] if source is None else parse_model_argument(f"{name}={source}")
+            return self._open(entry, terms)
         except StartupError as error:
-            raise type(error)(f"model {entry.name}: {error.message}") from error
-    return tuple(models)
+            raise type(error)(f"model {name}: {error.message}") from error
+
+    def _open(self, entry: ModelEntry, terms: ModelTerms) -> ServedModel:
+        settings = self._settings
+        path: Path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
+        checkpoint = open_checkpoint(path, overrides=entry.overrides)
+        shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+        program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
+        refuse_embedding_model(program)
+        plan = plan_model(program, self._choice, kv_memory_mb=terms.kv_memory_mb or settings.engine.kv_memory_mb)
+        checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
+        chat_format = ChatFormat.build(checkpoint.vocabulary, context_tokens=plan.context_tokens)
+        return ServedModel(entry.name, checkpoint, plan, chat_format, settings.engine)
 
 
-def _open_model(entry: ModelEntry, settings: Settings, choice: ExecutorChoice) -> ServedModel:
-    path: Path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
-    checkpoint = open_checkpoint(path, overrides=entry.overrides)
-    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
-    refuse_embedding_model(program)
-    plan = plan_model(program, choice, kv_memory_mb=settings.engine.kv_memory_mb)
-    checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
-    chat_format = ChatFormat.build(checkpoint.vocabulary, context_tokens=plan.context_tokens)
-    return ServedModel(entry.name, checkpoint, plan, chat_format)
+def refuse_crowding(models: Sequence[ServedModel], limit_bytes: int | None) -> None:
+    """Refuse to start with more than the memory that models may take.
+
+    Raises:
+        ConfigurationError: says what is missing, and what to do.
+    """
+    num_bytes = sum(model.num_bytes for model in models)
+    if limit_bytes is not None and num_bytes > limit_bytes:
+        raise ConfigurationError(
+            f"MEMRA_MEMORY_MB: the models to start with need about {-(-num_bytes // _MIB):,} MiB, more than the "
+            f"{limit_bytes // _MIB:,} that are allowed; give more, name some in MEMRA_LAZY_MODELS, or lower MEMRA_KV_MB"
+        )

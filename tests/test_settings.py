@@ -116,7 +116,8 @@ def settings_page() -> str:
         "",
         "The command line wins over the environment, the environment over the file given by `--config` (or",
         "`MEMRA_CONFIG`), the file over the default. In the file, a setting stands in the table of its room: `[http]`,",
-        "then `address = ...`. `[models]` maps names to sources, and `[plugins.NAME]` goes to that plugin.",
+        "then `address = ...`. `[models]` maps names to sources, `[models.NAME]` is one with options, and",
+        "`[plugins.NAME]` goes to that plugin.",
         "This page is made from `memra/settings/rooms.py`.",
     ]
     for room, kind in ROOMS.items():

@@ -10,7 +10,7 @@ key learns anything. A failing observer is logged and disturbs nobody. The polic
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,7 +85,7 @@ class Admission(TrioActor):
         self,
         system: ActorSystem,
         *,
-        models: tuple[ModelName, ...],
+        models: Collection[ModelName],
         keys: KeyCheck,
         slots: SlotTable,
         observe: Callable[[RequestEnded], None],
@@ -96,7 +96,7 @@ class Admission(TrioActor):
 
         Args:
             system: the loop.
-            models: names that are served.
+            models: names that are served; may grow while the actor lives.
             keys: knows the server's API key.
             slots: owned by this actor from now on.
             observe: called in the trio thread with the record of each request that was admitted.

@@ -11,15 +11,26 @@ from typing import Any
 from pykka import ActorDeadError
 
 from memra.actors.base import Ref, ask
+from memra.actors.catalogue import Catalogue
 from memra.actors.contract import Reply
 from memra.actors.metrics import lane_metrics, public_metrics
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_walk import RequestWalk, Stations
 from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
+from memra.actors.ticket import Ticket
 from memra.errors import DrainingError
 from memra.messages.admission import AdmissionsReported, CheckKey, ReportAdmissions
 from memra.messages.generation import GenerationRequest
 from memra.messages.lifecycle import HealthReported, ReportHealth
+from memra.messages.models import (
+    LoadModel,
+    ModelInstance,
+    ModelReported,
+    ModelTerms,
+    PinModel,
+    ReportModels,
+    UnloadModel,
+)
 from memra.types import ModelName
 
 _REPORT_WITHIN_S = 0.5
@@ -29,26 +40,71 @@ _REPORT_WITHIN_S = 0.5
 class ActorHouse:
     """The running server."""
 
-    def __init__(
-        self, stations: Stations, *, models: tuple[ModelName, ...], lifecycle: Ref, pulse: WorkerPulse
-    ) -> None:
+    def __init__(self, stations: Stations, *, catalogue: Catalogue, lifecycle: Ref, pulse: WorkerPulse) -> None:
         """Take the addresses.
 
         Args:
             stations: where requests pass.
-            models: names that are served, in configured order.
+            catalogue: names that are served.
             lifecycle: knows the health.
             pulse: tells how often the worker was restarted.
         """
         self._stations = stations
-        self._models = models
+        self._catalogue = catalogue
         self._lifecycle = lifecycle
         self._pulse = pulse
 
     @property
     def models(self) -> tuple[ModelName, ...]:
         """The names that are served, in configured order."""
-        return self._models
+        return tuple(self._catalogue.names)
+
+    def context_tokens(self, model: ModelName) -> int | None:
+        """The longest sequence that a model serves; None until it was opened once."""
+        entry = self._catalogue.find(model)
+        return None if entry is None else entry.context_tokens
+
+    async def load_model(
+        self, name: ModelName, source: str | None = None, *, terms: ModelTerms | None = None
+    ) -> ModelInstance:
+        """Load a model, in place of the one of this name, and wait until it serves; leaving does not stop the load.
+
+        Requests under way finish on the weights that they began with.
+
+        Args:
+            name: a new one, or one that is served.
+            source: as in `NAME=SOURCE`; None for the one that the name has.
+            terms: on which it lies in memory; None for those that the name has.
+
+        Raises:
+            UnknownModelError: no source was ever given for the name.
+            ModelLoadError: it cannot be loaded; everything is as it was.
+            OverloadedError: there is no room at the moment.
+        """
+        ticket: Ticket[ModelInstance] = await ask(self._stations.keeper, LoadModel(name, source, terms))
+        return await ticket.wait()
+
+    async def unload_model(self, name: ModelName) -> bool:
+        """Let a model go once its last request has ended; false when it was not loaded. A later request loads it.
+
+        Raises:
+            UnknownModelError: the name is not served.
+        """
+        was_loaded: bool = await ask(self._stations.keeper, UnloadModel(name))
+        return was_loaded
+
+    async def pin_model(self, name: ModelName, *, is_pinned: bool = True) -> None:
+        """Keep a model in memory whatever wants its room, or stop keeping it.
+
+        Raises:
+            UnknownModelError: the name is not served.
+        """
+        await ask(self._stations.keeper, PinModel(name, is_pinned))
+
+    async def report_models(self) -> tuple[ModelReported, ...]:
+        """Return what lies in memory of every model, in configured order."""
+        reported: tuple[ModelReported, ...] = await ask(self._stations.keeper, ReportModels())
+        return reported
 
     async def check_key(self, api_key: str | None) -> None:
         """Say whether a key opens the server, before anything else of a request is read.

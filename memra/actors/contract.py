@@ -37,6 +37,10 @@ class House(Protocol):
         """The names that are served, in configured order."""
         ...
 
+    def context_tokens(self, model: ModelName) -> int | None:
+        """The longest sequence that a model serves; None until it was opened once."""
+        ...
+
     async def check_key(self, api_key: str | None) -> None:
         """Say whether a key opens the server, before anything else of a request is read.
 

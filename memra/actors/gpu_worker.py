@@ -1,9 +1,10 @@
 """The worker: the one thread that owns the engine, its weights and its device.
 
-It accepts `SubmitPrompt` and `AbortRequest` (told), `ReportWork` and what `memra.messages.prefixes` asks for (asked).
-While the engine has work it tells itself to take the next step, so that every message which arrived during a step is
-handled before the next one; without work it sleeps on its mailbox. Up go the events of a step in one hop to `deliver`
-in the trio thread, and to lifecycle `WorkerReady` or `WorkerDied`. It never waits for anybody.
+It accepts `SubmitPrompt` and `AbortRequest` (told), and `ReportWork`, `InstallModel`, `RemoveModel` (the models
+themselves pass over a shelf) and what `memra.messages.prefixes` asks for (asked). While the engine has work it tells
+itself to take the next step, so that every message which arrived during a step is handled before the next one; without
+work it sleeps on its mailbox. Up go the events of a step in one hop to `deliver` in the trio thread, and to lifecycle
+`WorkerReady` or `WorkerDied`. It never waits for anybody.
 
 How it fails: an engine that cannot be made, an error out of a step, or books that are found wrong when idle, end the
 worker; every request that it had taken or that waited in its mailbox gets a `RequestFailed` first, which says that the
@@ -21,11 +22,13 @@ from pykka import ActorRegistry
 
 from memra.actors.base import ActorSystem, Ref, UnknownMessageError, tell_if_alive
 from memra.actors.mailbox import refuse
+from memra.actors.model_shelf import ModelShelf
 from memra.actors.pulse import WorkerPulse
 from memra.actors.thread_actor import ThreadActor
 from memra.actors.worker_engine import WorkerEngine
-from memra.errors import MemraError, OverloadedError
+from memra.errors import MemraError, OverloadedError, UnknownModelError
 from memra.messages.lifecycle import WorkerDied, WorkerReady
+from memra.messages.models import InstallModel, ModelInstance, RemoveModel
 from memra.messages.prefixes import ExportPrefixes, ImportPrefixes, PurgeTenant, TrimPrefixes
 from memra.messages.work import (
     AbortRequest,
@@ -54,7 +57,7 @@ class CheckIdle:
 class GpuWorker(ThreadActor):
     """See the module. The engine is made, used and closed in this actor's thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (keyword-only parts)
         self,
         system: ActorSystem,
         *,
@@ -62,6 +65,7 @@ class GpuWorker(ThreadActor):
         deliver: Callable[[StepFinished], None],
         supervisor: Ref,
         pulse: WorkerPulse,
+        shelf: ModelShelf | None = None,
     ) -> None:
         """Keep the parts; nothing is loaded yet.
 
@@ -71,12 +75,14 @@ class GpuWorker(ThreadActor):
             deliver: called in the trio thread, once for every step that has something to say.
             supervisor: is told `WorkerReady` and `WorkerDied`.
             pulse: written by this actor alone while it lives; says which generation this is.
+            shelf: where models come from and go to while the engine runs; None for an engine whose models stay.
         """
         super().__init__(system)
         self._make_engine = make_engine
         self._deliver = deliver
         self._supervisor = supervisor
         self._pulse = pulse
+        self._shelf = shelf or ModelShelf()
         self._generation = pulse.generation
         self._engine: WorkerEngine | None = None
         self._open: set[RequestId] = set()
@@ -116,6 +122,10 @@ class GpuWorker(ThreadActor):
                 return engine.report()
             case TrimPrefixes() | PurgeTenant() | ExportPrefixes() | ImportPrefixes():
                 return self._administer(engine, message)
+            case InstallModel(key):
+                self._install(engine, key)
+            case RemoveModel(key):
+                self._remove(engine, key)
             case CheckIdle():
                 if not engine.has_work:
                     engine.check_integrity()
@@ -179,6 +189,24 @@ class GpuWorker(ThreadActor):
             log.exception("request %s could not be queued", prompt.request_id)
             overloaded = isinstance(error, OverloadedError)
             self._fail(RequestFailed(prompt.request_id, _describe(error), overloaded=overloaded))
+        self._continue(engine)
+
+    def _install(self, engine: WorkerEngine, key: ModelInstance) -> None:
+        model = self._shelf.take(key)
+        if model is None:
+            return  # this worker began with it
+        try:
+            engine.add_model(model)
+        except Exception:
+            self._shelf.give_back(key, model)
+            raise
+
+    def _remove(self, engine: WorkerEngine, key: ModelInstance) -> None:
+        try:
+            model = engine.remove_model(key.name, key.instance)
+        except UnknownModelError:
+            return  # it went with the worker before
+        self._shelf.give_back(key, model)
         self._continue(engine)
 
     def _continue(self, engine: WorkerEngine) -> None:

@@ -5,6 +5,7 @@ executor inside a long one; an idle one need not. How much work waits does not m
 live, or it would be killed over its drain. A pure function; lifecycle calls it.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from memra.messages.lifecycle import GpuReported, HealthReported
@@ -19,12 +20,12 @@ class HealthRules:
     Attributes:
         stall_s: a busy worker silent for longer, seconds, counts as hung.
         drain_s: how long a drain may take, seconds.
-        models: names that are served.
+        models: names that are served; may grow.
     """
 
     stall_s: float
     drain_s: float
-    models: tuple[ModelName, ...]
+    models: Collection[ModelName]
 
 
 def judge_health(

@@ -13,7 +13,7 @@ process. Lifecycle's own waiting is done by tasks beside it, which end with it.
 
 import logging
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -62,7 +62,7 @@ class LifecycleParts:
         worker: the way to the worker; each new one is attached to it.
         pulse: read for the health; its generation is set before each start.
         start_worker: starts a `GpuWorker` that reports to the given supervisor, and returns at once.
-        models: names that are served, for the health page.
+        models: names that are served, now or later, for the health page.
         watchdog: ends the process when the way down hangs.
         gpu: what is known of the GPUs, for the health page; None where none is watched. Outlives every worker.
     """
@@ -74,7 +74,7 @@ class LifecycleParts:
     worker: WorkerLink
     pulse: WorkerPulse
     start_worker: Callable[[Ref], Ref]
-    models: tuple[ModelName, ...]
+    models: Collection[ModelName]
     watchdog: Watchdog = field(default_factory=Watchdog)
     gpu: GpuRecord | None = None
 

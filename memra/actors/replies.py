@@ -6,6 +6,7 @@ generate. No text and no actors here. Trio thread only.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
@@ -34,6 +35,11 @@ class ReplyStream:
         self._pending: list[Arrival] = []
         self._arrived = trio.Event()
         self._error: RequestError | None = None
+        self._tell_of_cut: Callable[[RequestError], None] | None = None
+
+    def when_cut(self, tell: Callable[[RequestError], None]) -> None:
+        """Have somebody told of a cut, because the request waits for something else before its first event."""
+        self._tell_of_cut = tell
 
     def add(self, arrival: Arrival) -> None:
         """Take one more event."""
@@ -44,6 +50,8 @@ class ReplyStream:
         """End the stream: once the pending events are read, the reader gets this error. The first cut counts."""
         self._error = self._error or error
         self._arrived.set()
+        if self._tell_of_cut is not None:
+            self._tell_of_cut(error)
 
     def nudge(self) -> None:
         """Wake the reader from `wait`."""

@@ -1,4 +1,4 @@
-"""The way of one request through the house: ingress, admission, templating, worker, and back out.
+"""The way of one request through the house: ingress, admission, a model's lease, templating, worker, and back out.
 
 One object per request, used by the request's own task. `enter` waits at each station in turn; `leave` waits for nobody,
 so it is safe at any moment, cancellation included, and gives back whatever was taken so far. Called by the bridge.
@@ -17,6 +17,7 @@ from memra.actors.contract import Reply
 from memra.actors.replies import ReplyStream
 from memra.actors.reply import Deadline, StageTimes, WorkerReply
 from memra.actors.shared_answers import Lead, SharedAnswers
+from memra.actors.ticket import Ticket
 from memra.actors.worker_link import WorkerLink
 from memra.errors import BusyError, DrainingError, EngineFaultError, RequestError
 from memra.gate.context_budget import TokenBudget, resolve_budget
@@ -25,6 +26,7 @@ from memra.gate.namespaces import namespace_of
 from memra.gate.response_cache import StoredAnswer
 from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, ReserveWork, WorkReserved
 from memra.messages.generation import GenerationRequest
+from memra.messages.models import LeaseModel, ModelLeased, ReturnModel
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.replies import CloseReply, OpenReply
 from memra.messages.work import SubmitPrompt
@@ -46,6 +48,7 @@ class Stations:
     ingress: Ref
     admission: Ref
     templating: Ref
+    keeper: Ref
     worker: WorkerLink
     context_floor_tokens: int
     answers: SharedAnswers | None = None
@@ -61,6 +64,8 @@ class RequestWalk:
         self._stations = stations
         self._may_hold_stream = False
         self._may_hold_slot = False
+        self._may_hold_model = False
+        self._instance = 0
         self._times: StageTimes | None = None
         self._reply: WorkerReply | StoredReply | None = None
         self._lead: Lead | None = None
@@ -91,13 +96,15 @@ class RequestWalk:
             raise
 
     def leave(self) -> None:
-        """Give back the row, the stream and the slot; waits for nobody."""
+        """Give back the row, the model, the stream and the slot; waits for nobody."""
         request_id = self._request.request_id
         reply = self._reply
         if reply is not None and not reply.is_worker_done:
             self._abort()
         if self._lead is not None:
             self._lead.end(None)
+        if self._may_hold_model:
+            tell_if_alive(self._stations.keeper, ReturnModel(request_id))
         if self._may_hold_stream:
             tell_if_alive(self._stations.ingress, CloseReply(request_id))
         if self._may_hold_slot:
@@ -123,6 +130,7 @@ class RequestWalk:
         admitted = await self._be_admitted()
         self._times = StageTimes(admitted_ns=time.monotonic_ns())
         self._trace.add_attribute(names.ATTRIBUTE_TENANT, admitted.tenant)
+        await self._lease_model(stream)
         rendered = await self._render()
         budget = resolve_budget(
             len(rendered.prompt_ids),
@@ -176,6 +184,13 @@ class RequestWalk:
             raise
         return admitted
 
+    async def _lease_model(self, stream: ReplyStream) -> None:
+        self._may_hold_model = True
+        message = LeaseModel(self._request.request_id, self._request.model)
+        ticket: Ticket[ModelLeased] = await ask(self._stations.keeper, message)
+        stream.when_cut(ticket.refuse)  # a load may outlast a drain
+        self._instance = (await ticket.wait()).held.instance
+
     async def _render(self) -> PromptRendered:
         request = self._request
         message = RenderPrompt(
@@ -185,6 +200,7 @@ class RequestWalk:
             stop_strings=request.stop_strings,
             stop_token_ids=request.stop_token_ids,
             traceparent=self._trace.traceparent,
+            instance=self._instance,
         )
         rendered: PromptRendered = await ask(self._stations.templating, message)
         return rendered
@@ -223,6 +239,7 @@ class RequestWalk:
             traceparent=self._trace.traceparent,
             namespace=namespace,
             affinity=request.affinity,
+            instance=self._instance,
         )
 
     async def _claim(

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from memra.actors.base import ActorSystem, UnknownMessageError
 from memra.actors.thread_actor import ThreadActor
 from memra.errors import EngineFaultError, RequestError
+from memra.messages.models import ModelInstance
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.telemetry import names
 from memra.telemetry.spans import stage_span
-from memra.types import ModelName
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,8 @@ class Renderer(Protocol):
 class Templating(ThreadActor):
     """See the module."""
 
-    def __init__(self, system: ActorSystem, *, renderers: Mapping[ModelName, Renderer]) -> None:
-        """Take one renderer for every model that admission lets through."""
+    def __init__(self, system: ActorSystem, *, renderers: Mapping[ModelInstance, Renderer]) -> None:
+        """Take one renderer for every loaded model; the table may change while the actor lives."""
         super().__init__(system)
         self._renderers = renderers
 
@@ -53,7 +53,7 @@ class Templating(ThreadActor):
 
     def _render(self, message: RenderPrompt) -> PromptRendered:
         try:
-            return self._renderers[message.model].render(message)
+            return self._renderers[ModelInstance(message.model, message.instance)].render(message)
         except RequestError:
             raise
         except Exception as error:  # noqa: BLE001  (a fault in a template must not end the thread)

@@ -6,11 +6,12 @@ Every call comes from the worker's thread, and none may wait for anybody.
 from typing import Protocol
 
 from memra.engine.handoff_reader import ImportReport
+from memra.engine.loaded_model import LoadedModel
 from memra.engine.prefix_handoff import ExportReport
 from memra.messages.load import WorkerLoad
 from memra.messages.prefixes import PrefixesTrimmed, TenantPurged
 from memra.messages.work import StepFinished, SubmitPrompt, WorkReported
-from memra.types import RequestId
+from memra.types import ModelName, RequestId
 
 
 class WorkerEngine(Protocol):
@@ -19,6 +20,18 @@ class WorkerEngine(Protocol):
     @property
     def has_work(self) -> bool:
         """Whether another step would do anything, retiring aborted sequences included."""
+        ...
+
+    def add_model(self, model: LoadedModel, /) -> None:
+        """Serve a model from now on, beside those of the same name. An error leaves everything as it was."""
+        ...
+
+    def remove_model(self, name: ModelName, instance: int, /) -> LoadedModel:
+        """Serve a model no more, and give it back; the caller closes its executor.
+
+        Raises:
+            UnknownModelError: it is not served.
+        """
         ...
 
     def submit(self, prompt: SubmitPrompt, /) -> None:

@@ -9,12 +9,12 @@ is no worker wait here too. Trio thread only.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import cast
+from typing import Any, cast
 
 import trio
 from pykka import ActorDeadError
 
-from memra.actors.base import Ref, stop_actor, tell_if_alive
+from memra.actors.base import Ref, ask, stop_actor, tell_if_alive
 from memra.actors.future import TrioFuture
 from memra.errors import OverloadedError
 from memra.messages.work import (
@@ -122,6 +122,16 @@ class WorkerLink:
         self._kept.pop(request_id, None)
         if self._worker is not None:
             tell_if_alive(self._worker, AbortRequest(request_id))
+
+    async def ask(self, message: object) -> Any:
+        """Ask the worker that lives now, ready or not; it answers between two steps.
+
+        Raises:
+            ActorDeadError: there is none, or it ended before it answered.
+        """
+        if self._worker is None:
+            raise ActorDeadError("there is no worker")
+        return await ask(self._worker, message)
 
     def deliver(self, step: StepFinished) -> None:
         """Pass a step's events on to their readers, but not the loss of a request that is kept."""

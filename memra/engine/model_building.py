@@ -80,6 +80,13 @@ def count_states(program: Program, settings: EngineSettings) -> int:
     return settings.max_rows * (STATES_PER_SEQUENCE + 1) + min(num_kept, _MOST_KEPT_STATES)
 
 
+def cache_bytes(plan: ModelPlan, settings: EngineSettings) -> int:
+    """Bytes that a model's pages of keys and values and its recurrent states take."""
+    pages = plan.num_pages * PAGE_TOKENS * plan.choice.cache_bytes_per_token(plan.program)
+    states = count_states(plan.program, settings) * state_bytes_per_sequence(plan.program) // STATES_PER_SEQUENCE
+    return pages + states
+
+
 def refuse_unrunnable(program: Program, choice: ExecutorChoice) -> None:
     """Refuse a program that the chosen executor does not run, before its weights are loaded.
 

@@ -63,6 +63,7 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.BodyBusyError: ErrorShape(429, "rate_limit_error", "body_admission_busy"),
     errors.EngineFaultError: ErrorShape(500, "server_error", "engine_error"),
     errors.WorkerFaultError: ErrorShape(500, "server_error", "worker_fault"),
+    errors.ModelLoadError: ErrorShape(503, "server_error", "model_load_failed"),
     errors.OverloadedError: ErrorShape(503, "server_error", "overloaded"),
     errors.DrainingError: ErrorShape(503, "server_error", "draining"),
 }

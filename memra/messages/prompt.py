@@ -31,6 +31,7 @@ class RenderPrompt:
     Attributes:
         stop_strings: given to the reader of the answer.
         stop_token_ids: the client's; only compared with the vocabulary.
+        instance: of the model, the one that will run the prompt.
     """
 
     request_id: RequestId
@@ -39,6 +40,7 @@ class RenderPrompt:
     stop_strings: tuple[str, ...] = ()
     stop_token_ids: frozenset[TokenId] = frozenset()
     traceparent: str | None = None
+    instance: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from memra.settings.rooms import (
     LifecycleSettings,
     ModelSettings,
     PluginSettings,
+    PoolSettings,
     Settings,
     parse_switch,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "LifecycleSettings",
     "ModelSettings",
     "PluginSettings",
+    "PoolSettings",
     "Settings",
     "parse_switch",
     "read_settings",

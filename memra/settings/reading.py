@@ -16,7 +16,7 @@ from memra.settings.rooms import ROOMS, Settings, parse_switch
 
 _OPEN_TABLES = {"models", "plugins"}
 """Tables of the file whose keys are the user's own names: they fill the room's field `table`."""
-_COLLECTIONS = {"table", "arguments", "blocked"}
+_COLLECTIONS = {"table", "arguments", "blocked", "lazy", "pinned"}
 
 
 def read_settings(

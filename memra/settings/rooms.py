@@ -285,12 +285,53 @@ class ModelSettings:
 
     arguments: tuple[str, ...] = _setting((), "`NAME=SOURCE`, from the command line.")
     plan: str = _setting("", "Names and sources: `name=source,name2=source2`.", env="MEMRA_MODELS")
-    table: Mapping[str, str] = _setting({}, 'The `[models]` table of the file: `name = "source"`.')
+    table: Mapping[str, Any] = _setting(
+        {},
+        'The `[models]` table of the file: `name = "source"`, or `[models.NAME]` with `source`, `lazy`, `pin`, '
+        "`idle_ttl_s` and `kv_mb`, of which all but the source may be left out.",
+    )
     cache_dir: Path | None = _setting(
         None,
         "Where fetched models are kept; unset: the user's cache directory.",
         env="MEMRA_MODELS_DIR",
         parse=_path,
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """Which models lie in memory, and for how long."""
+
+    memory_mb: int = _setting(
+        0,
+        "Memory for all models together, MiB: weights, keys, values and states. Unused ones make way for the one that "
+        "is asked for; 0: no limit.",
+        env="MEMRA_MEMORY_MB",
+        parse=int,
+        check=_at_least(0),
+    )
+    idle_ttl_s: float = _setting(
+        0.0,
+        "A model unused for longer, seconds, is unloaded, and loaded again when it is asked for; 0: never.",
+        env="MEMRA_IDLE_TTL_S",
+        parse=float,
+        check=_at_least(0),
+    )
+    lazy: tuple[str, ...] = _setting(
+        (),
+        "Names of models that are loaded when they are first asked for, separated by commas, or `*` for all.",
+        env="MEMRA_LAZY_MODELS",
+        parse=_names,
+    )
+    pinned: tuple[str, ...] = _setting(
+        (),
+        "Names of models that are never unloaded to make room or for idleness, separated by commas, or `*` for all.",
+        env="MEMRA_PINNED_MODELS",
+        parse=_names,
     )
 
 
@@ -498,7 +539,7 @@ class PluginSettings:
         (),
         "Names of installed plugins that are not loaded, separated by commas.",
         env="MEMRA_PLUGINS_BLOCK",
-        parse=lambda text: tuple(name.strip() for name in text.split(",") if name.strip()),
+        parse=_names,
     )
     table: Mapping[str, Mapping[str, Any]] = _setting({}, "One `[plugins.NAME]` table per plugin, in the file only.")
 
@@ -511,6 +552,7 @@ class Settings:
     gate: GateSettings = field(default_factory=GateSettings)
     lanes: LaneSettings = field(default_factory=LaneSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
+    pool: PoolSettings = field(default_factory=PoolSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
     host_tier: HostTierSettings = field(default_factory=HostTierSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
@@ -523,6 +565,7 @@ ROOMS: Mapping[str, type[Any]] = {
     "gate": GateSettings,
     "lanes": LaneSettings,
     "models": ModelSettings,
+    "pool": PoolSettings,
     "engine": EngineSettings,
     "host_tier": HostTierSettings,
     "lifecycle": LifecycleSettings,

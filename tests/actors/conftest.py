@@ -14,12 +14,16 @@ import pytest
 import trio
 
 from memra.actors.admission import Admission, AdmissionRules
-from memra.actors.base import ActorSystem, Ref, stop_actor
+from memra.actors.base import ActorSystem, Ref, stop_actor, tell_if_alive
 from memra.actors.bridge import ActorHouse
+from memra.actors.catalogue import Catalogue, CatalogueEntry
 from memra.actors.gpu_faults import GpuRecord
 from memra.actors.gpu_worker import GpuWorker
 from memra.actors.ingress import Ingress
 from memra.actors.lifecycle import Lifecycle, LifecycleParts
+from memra.actors.model_keeper import ModelKeeper
+from memra.actors.model_loading import LoadingParts
+from memra.actors.model_shelf import ModelShelf
 from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
 from memra.actors.request_walk import Stations
@@ -28,12 +32,15 @@ from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
 from memra.actors.watchdog import Watchdog
 from memra.actors.worker_link import WorkerLink
+from memra.errors import UnknownModelError
 from memra.gate.deadlines import DeadlineRules
 from memra.gate.keys import KeyCheck
+from memra.gate.residency import Residency
 from memra.gate.slots import SlotTable, lane_limits
 from memra.messages.admission import RequestEnded
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyStarted, TextPrompt
 from memra.messages.load import WorkerLoad
+from memra.messages.models import ModelInstance, ModelsRestored, ModelTerms
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import PromptStarted, RequestFailed, StepFinished, SubmitPrompt, TokensGenerated, WorkReported
@@ -108,6 +115,8 @@ class FakeEngine:
         self.answer = answer
         self.prefill_steps = prefill_steps
         self.is_manual = is_manual
+        self.models: dict[ModelInstance, Any] = {}
+        self.install_error: Exception | None = None
         self.rows: dict[RequestId, FakeRow] = {}
         self.submitted: list[SubmitPrompt] = []
         self.aborted: list[RequestId] = []
@@ -136,6 +145,21 @@ class FakeEngine:
     @property
     def has_work(self) -> bool:
         return bool(self.rows)
+
+    def add_model(self, model: Any) -> None:
+        assert threading.get_ident() == self.thread, "a model was added by a second thread"
+        if self.install_error is not None:
+            raise self.install_error
+        self.models[ModelInstance(model.name, model.instance)] = model
+        BELL.ring()
+
+    def remove_model(self, name: ModelName, instance: int) -> Any:
+        assert threading.get_ident() == self.thread, "a model was removed by a second thread"
+        key = ModelInstance(name, instance)
+        if key not in self.models:
+            raise UnknownModelError(f"no {key}")
+        assert not any((row.prompt.model, row.prompt.instance) == (name, instance) for row in self.rows.values())
+        return self.models.pop(key)
 
     def submit(self, prompt: SubmitPrompt) -> None:
         if self.submit_error is not None:
@@ -190,6 +214,8 @@ class FakeEngine:
         assert threading.get_ident() == self.thread, "the engine was closed by another thread"
         if self.close_gate is not None:
             self.close_gate.wait()
+        for model in self.models.values():
+            model.executor.close()
         self.is_closed = True
         BELL.ring()
 
@@ -266,6 +292,90 @@ class FakeRenderer:
         )
 
 
+class FakeExecutor:
+    """Counts what lies in memory."""
+
+    backend = "fake"
+
+    def __init__(self, opener: "FakeOpener", key: str, num_bytes: int) -> None:
+        self._opener = opener
+        self._key = key
+        self.num_bytes = num_bytes
+        opener.num_bytes_held += num_bytes
+        opener.max_bytes_held = max(opener.max_bytes_held, opener.num_bytes_held)
+
+    def close(self) -> None:
+        self._opener.num_bytes_held -= self.num_bytes
+        self._opener.closed.append(self._key)
+        BELL.ring()
+
+
+@dataclass
+class FakeModel:
+    name: ModelName
+    executor: FakeExecutor
+    instance: int = 0
+
+
+@dataclass
+class FakeOpened:
+    opener: "FakeOpener"
+    name: ModelName
+    source: str
+    terms: ModelTerms
+    num_bytes: int
+    renderer: FakeRenderer
+    context_tokens: int = CONTEXT
+    is_closed: bool = False
+
+    @property
+    def identity(self) -> str:
+        return f"{self.name}:{self.source}"
+
+    def build(self) -> FakeModel:
+        assert not self.is_closed
+        self.opener.built.append(self.name)
+        BELL.ring()
+        gate = self.opener.gates.get(self.name)
+        if gate is not None:
+            assert gate.wait(10)
+        if self.name in self.opener.build_errors:
+            raise self.opener.build_errors[self.name]
+        num_bytes = self.opener.measured.get(self.name, self.num_bytes)
+        return FakeModel(self.name, FakeExecutor(self.opener, self.identity, num_bytes))
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
+        self.opener.num_open -= 1
+
+
+@dataclass
+class FakeOpener:
+    """Opens whatever it is asked for; a test says what goes wrong, how large it is, and when a load may end."""
+
+    renderer: FakeRenderer
+    sizes: dict[str, int] = field(default_factory=dict)
+    measured: dict[str, int] = field(default_factory=dict)
+    open_errors: dict[str, BaseException] = field(default_factory=dict)
+    build_errors: dict[str, BaseException] = field(default_factory=dict)
+    gates: dict[str, threading.Event] = field(default_factory=dict)
+    opened: list[str] = field(default_factory=list)
+    built: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+    num_open: int = 0
+    num_bytes_held: int = 0
+    max_bytes_held: int = 0
+
+    def open(self, name: ModelName, source: str | None, terms: ModelTerms) -> FakeOpened:
+        self.opened.append(name)
+        BELL.ring()
+        if name in self.open_errors:
+            raise self.open_errors[name]
+        self.num_open += 1
+        return FakeOpened(self, name, source or "configured", terms, self.sizes.get(name, 1 << 20), self.renderer)
+
+
 @dataclass
 class RunningHouse:
     house: ActorHouse
@@ -282,6 +392,10 @@ class RunningHouse:
     renderer: FakeRenderer
     engines: list[FakeEngine]
     ended: list[RequestEnded]
+    keeper: Ref
+    residency: Residency
+    shelf: ModelShelf
+    opener: FakeOpener
 
     @property
     def engine(self) -> FakeEngine:
@@ -297,8 +411,11 @@ class RunningHouse:
 
     async def is_empty(self) -> None:
         """Wait until nothing of any request is left; fails when something stays."""
-        await eventually(lambda: not (self.replies.num_open or self.num_slots_held or self.engine.rows))
+        await eventually(
+            lambda: not (self.replies.num_open or self.num_slots_held or self.engine.rows or self.residency._holders)
+        )
         self.slots.check_integrity()
+        self.residency.check_integrity()
 
 
 @dataclass
@@ -367,6 +484,10 @@ class HouseOptions:
     end_process: Callable[[int], object] = pytest.fail
     answers: SharedAnswers | None = None
     gpu: GpuRecord | None = None
+    models: dict[str, ModelTerms] = field(default_factory=lambda: {MODEL: ModelTerms()})
+    memory_mb: int = 0
+    sizes_mb: dict[str, int] = field(default_factory=dict)
+    opener: Any = None
 
 
 def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
@@ -376,17 +497,30 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
     replies, pulse, renderer = ReplyTable(), WorkerPulse(), FakeRenderer()
     worker = WorkerLink(replies.deliver)
     slots, ended, engines = SlotTable(options.limits), list[RequestEnded](), list[FakeEngine]()
+    shelf = ModelShelf()
+    sizes = {name: size << 20 for name, size in options.sizes_mb.items()}
+    opener = options.opener or FakeOpener(renderer, sizes=sizes)
+    catalogue = Catalogue({ModelName(name): CatalogueEntry(terms) for name, terms in options.models.items()})
+    residency = Residency(limit_bytes=options.memory_mb << 20 or None, clock=trio.current_time)
+    keeper = ModelKeeper.start(
+        system,
+        LoadingParts(
+            residency, shelf, worker, opener, lambda key: options.answers and options.answers.forget(shelf.weights(key))
+        ),
+        catalogue=catalogue,
+        loaded={name: opener.open(name, None, terms) for name, terms in options.models.items() if not terms.is_lazy},
+    )
     ingress = Ingress.start(system, replies=replies)
     admission = Admission.start(
         system,
-        models=(MODEL,),
+        models=catalogue.names,
         keys=KeyCheck(options.api_key),
         slots=slots,
         observe=options.observe or ended.append,
         pulse=pulse,
         rules=options.rules,
     )
-    templating = Templating.start(system, renderers={MODEL: renderer})
+    templating = Templating.start(system, renderers=shelf.renderers)
     parts = LifecycleParts(
         state=state,
         replies=replies,
@@ -394,8 +528,10 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         admission=admission,
         worker=worker,
         pulse=pulse,
-        start_worker=_worker_starter(system, options.make_engine, engines, worker=worker, pulse=pulse),
-        models=(MODEL,),
+        start_worker=_worker_starter(
+            system, options.make_engine, engines, worker=worker, pulse=pulse, shelf=shelf, keeper=keeper
+        ),
+        models=catalogue.names,
         watchdog=Watchdog(end_process=options.end_process),
         gpu=options.gpu,
     )
@@ -404,13 +540,14 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         ingress,
         admission,
         templating,
+        keeper,
         worker,
         context_floor_tokens=500,
         answers=options.answers,
         deadlines=options.deadlines,
     )
     return RunningHouse(
-        ActorHouse(stations, models=(MODEL,), lifecycle=lifecycle, pulse=pulse),
+        ActorHouse(stations, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse),
         system,
         state,
         replies,
@@ -424,24 +561,34 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         renderer,
         engines,
         ended,
+        keeper,
+        residency,
+        shelf,
+        opener,
     )
 
 
-def _worker_starter(
+def _worker_starter(  # noqa: PLR0913  (keyword-only parts)
     system: ActorSystem,
     make_engine: Callable[[], FakeEngine],
     engines: list[FakeEngine],
     *,
     worker: WorkerLink,
     pulse: WorkerPulse,
+    shelf: ModelShelf,
+    keeper: Ref,
 ) -> Callable[[Ref], Ref]:
     def make() -> FakeEngine:
         engines.append(make_engine())
         engines[-1].thread = threading.get_ident()
+        restored = shelf.restore_into(engines[-1], beat=BELL.ring)
+        tell_if_alive(keeper, ModelsRestored(restored))
         return engines[-1]
 
     def start(supervisor: Ref) -> Ref:
-        return GpuWorker.start(system, make_engine=make, deliver=worker.deliver, supervisor=supervisor, pulse=pulse)
+        return GpuWorker.start(
+            system, make_engine=make, deliver=worker.deliver, supervisor=supervisor, pulse=pulse, shelf=shelf
+        )
 
     return start
 
@@ -454,8 +601,11 @@ async def take_down(running: RunningHouse) -> None:
         for engine in running.engines:
             engine.release()
         assert await running.worker.stop(within_s=5)
-        for ref in (running.lifecycle, running.templating, running.admission, running.ingress):
+        for gate in getattr(running.opener, "gates", {}).values():
+            gate.set()
+        for ref in (running.lifecycle, running.templating, running.keeper, running.admission, running.ingress):
             assert await stop_actor(ref, within_s=5)
+        running.shelf.close()
 
 
 @asynccontextmanager

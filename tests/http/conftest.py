@@ -54,6 +54,10 @@ class FakeHouse:
     opened: trio.Event = field(default_factory=trio.Event)
     freed: trio.Event = field(default_factory=trio.Event)
     num_open: int = 0
+    contexts: dict[str, int] = field(default_factory=dict)
+
+    def context_tokens(self, model: str) -> int | None:
+        return self.contexts.get(model)
 
     async def check_key(self, api_key: str | None) -> None:
         if self.valid_key not in (None, api_key):

@@ -27,14 +27,15 @@ async def test_an_unknown_schema_is_refused_with_the_known_ones(start: Start):
     assert "openai" in error["message"]
 
 
-async def test_the_catalog_has_a_row_a_model(start: Start):
-    server = await start()
+async def test_the_catalog_has_a_row_a_model(start: Start, fake_house: Any):
+    server = await start(fake_house(contexts={"fake": 4096}))
     first = await server.get("/v1/models")
     rows = first.json()["data"]
     assert [(row["id"], row["object"], row["context_length"]) for row in rows] == [
-        ("fake", "model", None),
+        ("fake", "model", 4096),
         ("org/other", "model", None),
     ]
+    assert [row["top_provider"]["context_length"] for row in rows] == [4096, None], "a lazy one is not known yet"
     assert rows[0]["pricing"] == {"prompt": "0", "completion": "0", "request": "0", "image": "0"}
     assert first.content == (await server.get("/v1/models")).content
 

@@ -17,7 +17,7 @@ SCHEMAS = ("openai",)
 
 
 def add_model_routes(app: QuartTrio, door: FrontDoor) -> None:
-    """Add the listings; equal models give equal bytes."""
+    """Add the listings; equal models give equal bytes. A model that was never loaded has no context length yet."""
 
     @app.get("/models")
     async def models() -> Response:
@@ -28,21 +28,21 @@ def add_model_routes(app: QuartTrio, door: FrontDoor) -> None:
 
     @app.get("/v1/models")
     async def catalog() -> Response:
-        return _listing([_row(name, door.created) for name in door.house.models])
+        return _listing([_row(name, door.created, door.house.context_tokens(name)) for name in door.house.models])
 
 
 def _listing(rows: list[Mapping[str, Any]]) -> Response:
     return Response(msgspec.json.encode({"object": "list", "data": rows}), content_type="application/json")
 
 
-def _row(name: ModelName, created: int) -> Mapping[str, Any]:
+def _row(name: ModelName, created: int, context_tokens: int | None) -> Mapping[str, Any]:
     return {
         "id": name,
         "name": name,
         "object": "model",
         "created": created,
-        "context_length": None,
+        "context_length": context_tokens,
         "architecture": {"modality": "text->text", "tokenizer": None, "instruct_type": None},
         "pricing": {"prompt": "0", "completion": "0", "request": "0", "image": "0"},
-        "top_provider": {"context_length": None, "max_completion_tokens": None},
+        "top_provider": {"context_length": context_tokens, "max_completion_tokens": None},
     }
