@@ -40,7 +40,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--skip-speed", action="store_true", help="measure only what the other options ask for")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="one short round, to see that everything works")
+    _add_agent_arguments(parser)
     parser.set_defaults(run=run)
+
+
+def _add_agent_arguments(parser: argparse.ArgumentParser) -> None:
+    agents = parser.add_argument_group("what agents do to a server; each of these is a run of its own")
+    agents.add_argument("--replay", type=Path, metavar="FILE", help="play a transcript; -m NAME[=SERVED] picks models")
+    agents.add_argument("--url", metavar="URL", help="of the OpenAI-compatible server that --replay talks to")
+    agents.add_argument(
+        "--model-file",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="count a model's prompt tokens with this file's tokenizer and template",
+    )
+    agents.add_argument("--cold", action="store_true", help="a salt for every request, so that memra reuses nothing")
+    agents.add_argument("--digests", type=Path, metavar="FILE", help="write a digest of every answer")
+    agents.add_argument("--expect", type=Path, metavar="FILE", help="compare answers with those that --digests wrote")
+    agents.add_argument("--make-session", type=Path, metavar="FILE", help="write a made-up coding session")
+    agents.add_argument("--agents", action="store_true", help="interactive agents beside harvest requests, in turns")
+    agents.add_argument("--seconds", type=float, metavar="S", help="of each window of --agents: 40")
+    agents.add_argument(
+        "--soak", type=float, metavar="MINUTES", help="mixed load, then memory, pages and gauges judged"
+    )
+    agents.add_argument("--scale", type=float, default=1.0, metavar="X", help="of the session's texts: 1")
+    agents.add_argument("--seed", type=int, default=1, metavar="N", help="of the session and the soak: 1")
+    agents.add_argument("--turns", type=_positive, metavar="N", help="of the session: 30")
+    agents.add_argument("--tools-field", action="store_true", help="tools and calls in OpenAI's fields, not in texts")
 
 
 def _positive(text: str) -> int:
@@ -62,7 +89,15 @@ def _depths(text: str) -> tuple[int, ...]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure models on this machine: speed, start, memory, errors; alone, against another engine, served."""
+    """Measure models on this machine: speed, start, memory, errors; alone, compared, served, and used by agents."""
+    if options.make_session is not None or options.replay is not None:
+        from memra.cli_bench.agents.replay_command import run_replay, write_session  # noqa: PLC0415  (as below)
+
+        return write_session(options) if options.make_session is not None else run_replay(options)
+    if options.agents or options.soak is not None:
+        from memra.cli_bench.agents.load_command import run_agents, run_soak  # noqa: PLC0415  (as below)
+
+        return run_agents(options) if options.agents else run_soak(options)
     from memra.cli_bench.run import run_bench  # noqa: PLC0415  (opens models, needed only here)
 
     return run_bench(options, config=settings_file(options.config, os.environ))
