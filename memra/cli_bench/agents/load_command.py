@@ -6,6 +6,7 @@ Refuses to know how anything is measured. Called by `memra.cli_bench.command`, w
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from memra.cli_bench.agents.busy_agents import AgentsPlan
 from memra.cli_bench.agents.chat_stream import Endpoint
 from memra.cli_bench.agents.load_report import agents_json, render_agents, render_soak, soak_json
 from memra.cli_bench.agents.random_load import LoadMix, RandomLoad
-from memra.cli_bench.agents.soak import Soak
+from memra.cli_bench.agents.soak import Soak, SoakLimits
 from memra.cli_bench.progress import Progress
 from memra.cli_bench.server_process import ServerProcess
 from memra.cli_bench.worker_process import thread_environment
@@ -28,6 +29,8 @@ _FAILED = 1
 _ROUNDS = 3
 _QUICK = AgentsPlan(warm_up_s=2.0, window_s=6.0)
 _MINUTE_S = 60.0
+_KV_VARIABLE, _KV_MB = "MEMRA_KV_MB", "256"
+"""Little for a soak, unless the environment says otherwise: memory that fills up looks like memory that leaks."""
 
 
 def run_agents(options: argparse.Namespace) -> int:
@@ -66,10 +69,12 @@ def run_soak(options: argparse.Namespace) -> int:
     models = _two_models(options, "--soak")
     load = RandomLoad(LoadMix([name for name, _ in models]), seed=f"soak {options.seed}")
     progress = Progress()
-    with _start(options, models, {}) as server:
+    with _start(options, models, {_KV_VARIABLE: os.environ.get(_KV_VARIABLE, _KV_MB)}) as server:
         server.wait_until_ready()
-        soak = Soak(Endpoint.parse(server.url), load, read_memory=server.read_memory)
-        report = soak.run(options.soak * _MINUTE_S, progress.note)
+        seconds = options.soak * _MINUTE_S
+        limits = SoakLimits.for_run(seconds)
+        soak = Soak(Endpoint.parse(server.url), load, read_memory=server.read_memory, limits=limits)
+        report = soak.run(seconds, progress.note)
     progress.finish()
     sys.stdout.write(render_soak(report))
     _write(options.json, soak_json(report))

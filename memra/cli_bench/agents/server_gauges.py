@@ -51,7 +51,7 @@ def wait_until_idle(endpoint: Endpoint, *, within_s: float = _IDLE_S) -> float:
     while not is_idle(gauges := read_gauges(endpoint)):
         if time.perf_counter() - begin > within_s:
             raise MeasurementError(
-                f"after {within_s:g} s without clients {gauges[names.METRIC_ACTIVE_SESSIONS]} requests are still active "
+                f"after {within_s:g} s without clients {gauges[names.METRIC_ACTIVE_SESSIONS]} requests are active "
                 f"and {gauges[names.METRIC_QUEUED_REQUESTS]} queued"
             )
         time.sleep(_POLL_S)

@@ -22,6 +22,8 @@ _MIB = 1 << 20
 _MINUTE_S = 60.0
 _WAIT_S = 1.0
 _SAMPLE_S = 2.0
+_LONG_S = 600.0
+_SHORT_GROWTH_BYTES = 128 * _MIB
 _STUCK_S = 120.0
 """No request of this mix needs as long on any machine that is fit to serve it."""
 
@@ -41,6 +43,11 @@ class SoakLimits:
     growth_bytes: int = 32 * _MIB
     step_p99_ratio: float = 2.0
     idle_s: float = 5.0
+
+    @classmethod
+    def for_run(cls, seconds: float) -> "SoakLimits":
+        """Limits for a run of that length: a short one is over before every page of the caches was touched."""
+        return cls() if seconds >= _LONG_S else cls(growth_bytes=_SHORT_GROWTH_BYTES, step_p99_ratio=3.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +118,14 @@ class Soak:
         *,
         read_memory: Callable[[], ProcessMemory | None],
         num_clients: int = 12,
-        limits: SoakLimits | None = None,
+        limits: SoakLimits,
     ) -> None:
         """Nothing is sent yet; whoever started the server ends it."""
         self._endpoint = endpoint
         self._load = load
         self._read_memory = read_memory
         self._num_clients = num_clients
-        self._limits = limits or SoakLimits()
+        self._limits = limits
         self._lock = threading.Lock()
         self._report = SoakReport()
 
