@@ -106,6 +106,7 @@ class StreamedAnswer:
         total_s: seconds until the stream ended or was left.
         usage: the server's, as sent.
         timings: llama-server's, as sent.
+        finish: OpenAI's finish reason; None where none came.
         error: in the server's words, or the connection's.
         retry_after_s: from the header of a refusal.
         has_left: whether the client left early.
@@ -120,6 +121,7 @@ class StreamedAnswer:
     total_s: float = 0.0
     usage: Mapping[str, Any] | None = None
     timings: Mapping[str, Any] | None = None
+    finish: str | None = None
     error: str | None = None
     retry_after_s: float | None = None
     has_left: bool = False
@@ -214,6 +216,8 @@ def _is_over(answer: StreamedAnswer, now: float, leaving: Leaving) -> bool:
 def _take(data: bytes, event: str, answer: StreamedAnswer, now: float) -> bool:
     """Note what an event says; tells whether it is the stream's last."""
     if data == b"[DONE]":
+        if answer.finish is None and answer.error is None:
+            answer.error = "the stream ended without a finish reason: it was cut off"
         return True
     value = json.loads(data)
     if event == "error" or value.get("error"):
@@ -224,6 +228,7 @@ def _take(data: bytes, event: str, answer: StreamedAnswer, now: float) -> bool:
         return True
     answer.usage = value.get("usage") or answer.usage
     answer.timings = value.get("timings") or answer.timings
+    answer.finish = _choice(value).get("finish_reason") or answer.finish
     text, reasoning = _texts(value)
     answer.text += text
     answer.reasoning += reasoning
@@ -235,10 +240,15 @@ def _take(data: bytes, event: str, answer: StreamedAnswer, now: float) -> bool:
     return False
 
 
+def _choice(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    choices = value.get("choices") or [{}]
+    return dict(choices[0])
+
+
 def _texts(value: Mapping[str, Any]) -> tuple[str, str]:
     """The shown text and the reasoning of one event."""
     if "choices" not in value:
         return value.get("text") or "", ""
-    choice = (value["choices"] or [{}])[0]
+    choice = _choice(value)
     delta = choice.get("delta") or {}
     return delta.get("content") or choice.get("text") or "", delta.get("reasoning_content") or ""

@@ -133,11 +133,12 @@ class Replay:
         body: dict[str, Any] = {**turn.body, "messages": turn.messages(self._answers)}
         tokens = self._target.tokens.get(turn.model)
         prompt_ids = None if tokens is None else tuple(tokens.of_chat(body))
-        num_new = None if prompt_ids is None else self._note_prompt(turn, prompt_ids)
+        # Where nothing may be reused, what an earlier prompt holds is as new as the rest.
+        num_new = None if prompt_ids is None or self._target.is_cold else self._note_prompt(turn, prompt_ids)
         if turn.model:
             body["model"] = self._target.names.get(turn.model, turn.model)
         if self._target.is_cold:
-            body["cache_salt"] = f"{self._run}.{len(self._answers)}.{self._turns.index(turn)}"
+            body["cache_salt"] = f"{self._run}.{self._turns.index(turn)}"
         leaving = Leaving(after_events=turn.cancel_after_tokens)
         answer = stream_chat(self._target.endpoint, body, leaving=leaving)
         if not answer.is_failed:
@@ -148,8 +149,6 @@ class Replay:
 
     def _note_prompt(self, turn: Turn, prompt_ids: Sequence[int]) -> int:
         """Remember a prompt from the moment that it is sent; returns how much of it is new."""
-        if self._target.is_cold:
-            return len(prompt_ids)
         with self._lock:
             common = self._seen[turn.model].common_tokens(prompt_ids)
             self._seen[turn.model].add(prompt_ids)

@@ -65,7 +65,7 @@ def run_replay(options: argparse.Namespace) -> int:
     progress.expect(len(turns))
     results = Replay(turns, target).run(progress.step)
     progress.finish()
-    sys.stdout.write(render(results))
+    sys.stdout.write(render(results, is_cold=options.cold))
     if options.json is not None:
         _write(options.json, to_json(results, url=options.url))
     if options.digests is not None:

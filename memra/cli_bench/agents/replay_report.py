@@ -91,8 +91,8 @@ def estimate_recomputed(results: Sequence[TurnResult]) -> dict[str, float]:
     }
 
 
-def render(results: Sequence[TurnResult]) -> str:
-    """Everything for a person."""
+def render(results: Sequence[TurnResult], *, is_cold: bool = False) -> str:
+    """Everything for a person; `is_cold` where every request had a salt of its own."""
     estimates: dict[str, float] = {}
     for total in sum_up(results):
         estimates |= estimate_recomputed([result for result in results if result.turn.model == total.model])
@@ -102,7 +102,7 @@ def render(results: Sequence[TurnResult]) -> str:
         for result in results
         if result.answer.is_failed
     ]
-    totals = "".join(_render_total(total) for total in sum_up(results))
+    totals = "".join(_render_total(total, is_cold=is_cold) for total in sum_up(results))
     return f"{format_table(rows)}\n{totals}{''.join(failures)}digest of all whole answers: {digest_of(results)}\n"
 
 
@@ -133,7 +133,7 @@ def _milliseconds(value: float | None) -> str:
     return NOTHING if value is None else format_number(value * 1e3)
 
 
-def _render_total(total: ModelTotals) -> str:
+def _render_total(total: ModelTotals, *, is_cold: bool) -> str:
     name = total.model or "(no model named)"
     lines = [f"{name}: {total.num_turns} whole answers, {_count(total.num_prompt)} prompt tokens"]
     if total.num_recomputed is not None:
@@ -143,10 +143,14 @@ def _render_total(total: ModelTotals) -> str:
         lines.append("  times to the first text at the speed of the model's first turn")
     else:
         lines.append("  cached: not reported by the server")
-    if total.num_new is None:
+    if is_cold:
+        lines.append("  cold: every request had a salt of its own, by which a server must not reuse anything")
+    elif total.num_new is None:
         lines.append("  new after branching: unknown; count with --model-file NAME=PATH")
     else:
         ratio = NOTHING if total.ratio is None else f"{total.ratio:.3f} (goal: at most {GOAL_RATIO})"
+        if total.num_estimated is not None:
+            ratio = f"~{total.num_estimated / total.num_new:.2f}, estimated"
         lines.append(f"  new after branching {total.num_new}; recomputed / new {ratio}")
     if total.num_miscounted:
         lines.append(f"  in {total.num_miscounted} turns the client counts other prompt tokens than the server:")

@@ -49,6 +49,7 @@ class ChatServer(ThreadingHTTPServer):
     """`answer` maps a body to events; `refusals` are statuses for the next requests, with a Retry-After of 0.01."""
 
     daemon_threads = False
+    finishes = True
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -79,7 +80,9 @@ class ChatServer(ThreadingHTTPServer):
         if not path.startswith("/v1/"):
             found = self.other.get(path)
             return (404, {}, b"{}") if found is None else (200, {}, json.dumps(found).encode())
-        events = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in self.answer(body))
+        finish = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+        values = [*self.answer(body), *([finish] if self.finishes else [])]
+        events = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in values)
         return 200, {"Content-Type": "text/event-stream"}, b": a comment\n\n" + events + b"data: [DONE]\n\n"
 
 

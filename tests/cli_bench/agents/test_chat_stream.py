@@ -56,6 +56,14 @@ def test_a_stream_without_its_end_is_a_failure():
     assert "broken" in answer.describe_failure()
 
 
+def test_an_answer_without_a_finish_reason_was_cut_off():
+    with chat_server(_role_then("a")) as server:
+        server.finishes = False
+        answer = stream_chat(Endpoint.parse(server.url), BODY)
+    assert answer.is_failed
+    assert "cut off" in answer.describe_failure()
+
+
 def test_native_events_tell_token_ids():
     events = [{"model": "m", "id": 5, "text": ""}, {"model": "m", "id": 6, "text": "ab"}, {"id": None, "text": "c"}]
     with chat_server(lambda _: events) as server:
