@@ -8,17 +8,20 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import trio
 from pykka import ActorDeadError
 
 from memra.actors.base import Ref, ask
 from memra.actors.catalogue import Catalogue
 from memra.actors.contract import Reply
-from memra.actors.metrics import lane_metrics, public_metrics
+from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, public_metrics
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_walk import RequestWalk, Stations
 from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
 from memra.actors.ticket import Ticket
-from memra.errors import DrainingError
+from memra.engine.handoff_reader import ImportReport
+from memra.engine.prefix_handoff import ExportReport
+from memra.errors import DrainingError, OverloadedError
 from memra.messages.admission import AdmissionsReported, CheckKey, ReportAdmissions
 from memra.messages.generation import GenerationRequest
 from memra.messages.lifecycle import HealthReported, ReportHealth
@@ -31,10 +34,22 @@ from memra.messages.models import (
     ReportModels,
     UnloadModel,
 )
+from memra.messages.prefixes import (
+    ExportPrefixes,
+    ImportPrefixes,
+    PrefixesTrimmed,
+    PurgeTenant,
+    TenantPurged,
+    TrimPrefixes,
+)
 from memra.types import ModelName
 
 _REPORT_WITHIN_S = 0.5
 """How long the counters wait for a busy worker; a scraper gives up after seconds, and the last known ones serve."""
+_TRIM_WITHIN_S = 30.0
+"""How long whoever administers the server waits for the end of a step."""
+_EXPORT_WITHIN_S = 900.0
+"""Hundreds of gigabytes on a slow disk."""
 
 
 class ActorHouse:
@@ -138,21 +153,74 @@ class ActorHouse:
         health: HealthReported = await ask(self._lifecycle, ReportHealth())
         return health
 
-    def report_caches(self) -> Mapping[str, Any]:
-        """Return what the caches hold and how often they helped, by cache."""
+    async def report_caches(self) -> Mapping[str, Any]:
+        """Return what the caches hold and how often they helped, by cache; as old as `report_metrics`'s."""
         answers = self._stations.answers
-        return {"response_cache": NO_ANSWERS if answers is None else answers.report(), "prefix_cache": None}
+        report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
+        return {
+            "response_cache": NO_ANSWERS if answers is None else answers.report(),
+            "prefix_cache": cache_metrics(report.prefix),
+        }
+
+    async def trim_prefixes(self) -> PrefixesTrimmed:
+        """Forget every remembered prefix that no running sequence uses.
+
+        Raises:
+            OverloadedError: there is no worker at the moment, or it did not answer in time.
+        """
+        trimmed: PrefixesTrimmed = await self._administer(TrimPrefixes(), within_s=_TRIM_WITHIN_S)
+        return trimmed
+
+    async def purge_tenant(self, tenant: str) -> TenantPurged:
+        """Forget what is remembered of a tenant, under all its salts; requests under way are left alone.
+
+        Raises:
+            OverloadedError: as for `trim_prefixes`.
+        """
+        purged: TenantPurged = await self._administer(PurgeTenant(tenant), within_s=_TRIM_WITHIN_S)
+        return purged
+
+    async def export_prefixes(self, *, force: bool = False) -> ExportReport:
+        """Write what is remembered to the hand-off file; no step is taken meanwhile.
+
+        Args:
+            force: also while requests are worked on.
+
+        Raises:
+            HandoffError: requests are worked on, no file is named, or it cannot be written.
+            OverloadedError: as for `trim_prefixes`.
+        """
+        exported: ExportReport = await self._administer(ExportPrefixes(force), within_s=_EXPORT_WITHIN_S)
+        return exported
+
+    async def import_prefixes(self) -> ImportReport:
+        """Begin to read the hand-off file, an entry a step; answers when its header is known.
+
+        Raises:
+            HandoffError: there is none, or it is refused.
+            OverloadedError: as for `trim_prefixes`.
+        """
+        imported: ImportReport = await self._administer(ImportPrefixes(), within_s=_TRIM_WITHIN_S)
+        return imported
 
     async def report_metrics(self) -> Mapping[str, Any]:
         """Return the counters under their public names; the last known ones when the worker is too busy to answer."""
         report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
         metrics = public_metrics(report, await self._report_admissions(), num_respawns=self._pulse.generation)
-        return {**metrics, **response_cache_metrics(self._stations.answers)}
+        models = model_metrics(await self.report_models())
+        return {**metrics, **models, **response_cache_metrics(self._stations.answers)}
 
     async def report_lanes(self) -> Mapping[str, Any]:
         """Return the counters by lane under their public names; as old as `report_metrics`'s."""
         report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
         return lane_metrics(report, await self._report_admissions())
+
+    async def _administer(self, message: object, *, within_s: float) -> Any:
+        try:
+            with trio.fail_after(within_s):
+                return await self._stations.worker.ask(message)
+        except (ActorDeadError, trio.TooSlowError):
+            raise OverloadedError("The model worker is restarting or busy; try again shortly.") from None
 
     async def _report_admissions(self) -> AdmissionsReported:
         reported: AdmissionsReported = await ask(self._stations.admission, ReportAdmissions())

@@ -64,7 +64,7 @@ class House(Protocol):
         """Return the state that the probes show; answers at once, also when the worker hangs."""
         ...
 
-    def report_caches(self) -> Mapping[str, Any]:
+    async def report_caches(self) -> Mapping[str, Any]:
         """Return what the caches hold and how often they helped, by cache."""
         ...
 

@@ -6,6 +6,7 @@ Pure functions; the bridge calls them.
 from typing import Any
 
 from memra.messages.admission import AdmissionsReported
+from memra.messages.models import ModelReported, ModelState
 from memra.messages.work import PrefixReported, WorkReported
 from memra.telemetry import names
 from memra.types import Lane
@@ -55,6 +56,28 @@ def _prefix_metrics(report: PrefixReported) -> dict[str, Any]:
         names.METRIC_PREFIX_HOST_PROMOTIONS: report.num_promotions,
         names.METRIC_PREFIX_HOST_DROPS: report.num_host_drops,
         names.METRIC_LCP_HISTOGRAM: {"edges": report.lcp_edges, "counts": report.lcp_counts},
+    }
+
+
+def cache_metrics(report: PrefixReported) -> dict[str, Any]:
+    """Return what `/cache/stats` shows of the prefix cache."""
+    return {
+        "hits": report.num_hits,
+        "misses": report.num_misses,
+        "hit_tokens": report.num_hit_tokens,
+        "entries": report.num_entries,
+        "bytes": report.num_bytes,
+        "evictions": report.num_evictions,
+        "host_entries": report.host_entries,
+        "host_bytes": report.host_bytes,
+    }
+
+
+def model_metrics(models: tuple[ModelReported, ...]) -> dict[str, Any]:
+    """Return how many models lie in memory, and what they take: weights, and room for keys, values and states."""
+    return {
+        names.METRIC_MODELS_LOADED: sum(model.state is ModelState.LOADED for model in models),
+        names.METRIC_MODEL_BYTES: sum(model.num_bytes for model in models),
     }
 
 

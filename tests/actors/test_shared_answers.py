@@ -161,7 +161,7 @@ async def test_without_a_cache_every_request_is_computed(kit: Any):
             assert status(await kit.read(running.house, ask(kit, name))) is CacheStatus.SKIP
         assert len(running.engine.submitted) == 2
         empty = {"hits": 0, "misses": 0, "entries": 0, "bytes": 0, "limit_bytes": 0}
-        assert running.house.report_caches() == {"response_cache": empty, "prefix_cache": None}
+        assert (await running.house.report_caches())["response_cache"] == empty
 
 
 async def test_no_answer_crosses_a_salt(kit: Any, answers: Answers):
@@ -342,7 +342,7 @@ async def test_the_metrics_tell_of_the_cache(kit: Any, answers: Answers):
             await kit.read(running.house, ask(kit, name))
         metrics = await running.house.report_metrics()
         assert (metrics["response_cache_hits"], metrics["response_cache_misses"]) == (2, 1)
-        report = running.house.report_caches()["response_cache"]
+        report = (await running.house.report_caches())["response_cache"]
         assert metrics["response_cache_entries"] == report["entries"] == 1
         assert metrics["response_cache_bytes"] == report["bytes"] == answers.store.num_bytes > 0
         assert report["limit_bytes"] == 1 << 20

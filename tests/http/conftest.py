@@ -84,7 +84,7 @@ class FakeHouse:
     async def report_health(self) -> HealthReported:
         return self.health
 
-    def report_caches(self) -> Mapping[str, Any]:
+    async def report_caches(self) -> Mapping[str, Any]:
         return {"response_cache": {"hits": len(self.requests)}, "prefix_cache": None}
 
     async def report_metrics(self) -> Mapping[str, Any]:

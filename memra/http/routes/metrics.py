@@ -21,7 +21,7 @@ def add_metrics_routes(app: QuartTrio, door: FrontDoor) -> None:
 
     @app.get("/cache/stats")
     async def cache_stats() -> Response:
-        return Response(msgspec.json.encode(door.house.report_caches()), content_type="application/json")
+        return Response(msgspec.json.encode(await door.house.report_caches()), content_type="application/json")
 
     @app.get("/yield/metrics")
     async def yield_metrics() -> Response:
