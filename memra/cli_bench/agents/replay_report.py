@@ -77,13 +77,15 @@ def _sum(values: Sequence[int | None]) -> int | None:
 def estimate_recomputed(results: Sequence[TurnResult]) -> dict[str, float]:
     """Guess by turn what one model's server computed that does not say it, from times to the first text.
 
-    The model's first turn is taken to be computed whole, and the others at its speed: short ones look larger than they
-    are, and a wait for other agents counts as computing.
+    A turn computes at least what is new in it, so the highest speed at which any turn did that is the model's: short
+    turns look larger than they are, and a wait for other agents counts as computing.
     """
-    first, *_ = results
-    if first.num_recomputed is not None or not (first.num_prompt and first.first_s):
+    if any(result.num_recomputed is not None for result in results):
         return {}
-    tokens_per_s = first.num_prompt / first.first_s
+    speeds = [result.num_new / result.first_s for result in results if result.num_new and result.first_s]
+    if not speeds:
+        return {}
+    tokens_per_s = max(speeds)
     return {
         result.turn.name: min(result.first_s * tokens_per_s, float(result.num_prompt))
         for result in results
@@ -140,7 +142,7 @@ def _render_total(total: ModelTotals, *, is_cold: bool) -> str:
         lines.append(f"  cached {total.num_cached}, recomputed {total.num_recomputed}")
     elif total.num_estimated is not None:
         lines.append(f"  cached: not reported by the server; recomputed ~{total.num_estimated:.0f}, estimated from")
-        lines.append("  times to the first text at the speed of the model's first turn")
+        lines.append("  times to the first text at the highest speed at which any turn's new tokens came")
     else:
         lines.append("  cached: not reported by the server")
     if is_cold:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from memra.cli_bench.agents.chat_stream import Endpoint
+from memra.cli_bench.agents.chat_stream import Endpoint, StreamedAnswer
 from memra.cli_bench.agents.replay import Replay, ReplayTarget, TurnResult, differing_turns, digest_of
 from memra.cli_bench.agents.replay_report import digests_json, estimate_recomputed, render, sum_up, to_json
 from memra.cli_bench.agents.transcript import Turn
@@ -142,6 +142,16 @@ def test_what_a_server_does_not_report_is_said_and_estimates_are_marked(server):
     assert "~302" in text
     assert estimate_recomputed(results)["1"] == pytest.approx(302)
     assert to_json(results, url="u")["models"][0]["recomputed_tokens"] is None
+
+
+def test_the_estimate_is_at_the_best_speed_that_new_tokens_came_at():
+    def result(name: str, *, num_new: int, first_s: float) -> TurnResult:
+        answer = StreamedAnswer(status=200, times=[first_s], is_complete=True)
+        return TurnResult(_turn(name, "x"), answer, num_counted=1000, num_new=num_new)
+
+    slow, fast = result("1", num_new=1000, first_s=10.0), result("2", num_new=1000, first_s=2.0)
+    known = result("3", num_new=10, first_s=0.1)
+    assert estimate_recomputed([slow, fast, known]) == {"1": 1000.0, "2": 1000.0, "3": pytest.approx(50.0)}
 
 
 def test_without_a_count_nothing_is_called_new(server):
