@@ -125,8 +125,10 @@ async def test_a_probe_that_hangs_is_killed_with_its_children_and_six_are_tolera
     assert gpu.fault is None
     gpu = await record.until(lambda gpu: gpu.num_probe_hangs == 7)
     assert gpu.fault == "the GPU's driver did not answer within 0 s"
-    nursery.cancel_scope.cancel()
-    assert not any(_runs(pid) for pid in pids.read_text().split())
+    killed = pids.read_text().split()[:7]  # another probe may have begun
+    with trio.fail_after(5):
+        while any(map(_runs, killed)):  # a killed process takes a moment to go
+            await trio.lowlevel.checkpoint()
 
 
 def _runs(pid: str) -> bool:

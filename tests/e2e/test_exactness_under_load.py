@@ -20,13 +20,28 @@ def models(smollm2_path: Path, qwen_path: Path) -> Sequence[str]:
     return ["-m", f"small={smollm2_path}", "-m", f"coder={qwen_path}"]
 
 
-@pytest.mark.parametrize(("mix", "count"), [(SHORT, 24), pytest.param(LONG, 200, marks=pytest.mark.slow)])
+SHORT_OF_MEMORY = {
+    "MEMRA_KV_MB": "24",
+    "MEMRA_PREFIX_CACHE_MB": "12",
+    "MEMRA_KV_HOST_MB": "64",
+    "MEMRA_CTX": "64",
+    "MEMRA_SLO_P99_MS": "1000",
+    "MEMRA_LANE_MAX_HARVEST": "16",
+}
+"""Prefixes are evicted and come back, and harvest rows give way."""
+
+
+@pytest.mark.parametrize(("mix", "count"), [(SHORT, 12), pytest.param(LONG, 200, marks=pytest.mark.slow)])
 def test_tokens_are_those_of_each_request_alone(start: Start, models: Sequence[str], mix: LoadMix, count: int):
     requests = draw_requests(mix, count, seed=f"exactness {count}")
-    busy = start(*models, environ=NATIVE)
+    busy = start(*models, environ=NATIVE | SHORT_OF_MEMORY)
     together = ask_together(busy.url, requests)
     busy.wait_for_metrics(active_sessions=0, queued_requests=0)
+    metrics = busy.metrics()
     busy.end()
     alone = ask_alone(start(*models, environ=NATIVE).url, requests)
     assert_same_tokens(requests, together, alone)
     assert sum(len(answer.token_ids) for answer in together) > count
+    assert metrics["prefix_cache_hits"] > 0
+    if mix is LONG:
+        assert metrics["prefix_host_promotions"] > 0

@@ -11,19 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import transformers
 from memra_kernels import native
 
-from memra.engine.cpu_executor import CpuExecutor
 from memra.engine.engine import Engine, EngineLimits
 from memra.engine.executor import Executor
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.native_sampler import NativeTokenSampler
-from memra.loading.gguf_file import open_gguf
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import PromptStarted, SubmitPrompt, TokensGenerated
-from memra.models.registry import build_program
-from tests.models.family_harness import perturb, program_of, save_directory
+from tests.engine.agent_models import open_gguf_model, open_hybrid
 
 Make = Callable[..., Any]
 
@@ -42,37 +38,6 @@ def _library() -> None:
         pytest.skip(str(error))
 
 
-def _open_gguf(path: Path) -> Executor:
-    with open_gguf(path) as checkpoint:
-        shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-        program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
-        return CpuExecutor(program, checkpoint.tensors, num_threads=2, num_pages=NUM_PAGES)
-
-
-def _open_hybrid(folder: Path) -> Executor:
-    config = transformers.Qwen3_5TextConfig(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        linear_num_key_heads=2,
-        linear_num_value_heads=4,
-        linear_key_head_dim=16,
-        linear_value_head_dim=16,
-        max_position_embeddings=CONTEXT_TOKENS,
-        initializer_range=0.05,
-    )
-    model = transformers.Qwen3_5ForCausalLM(config)
-    perturb(model)
-    checkpoint = save_directory(model, folder)
-    return CpuExecutor(
-        program_of(checkpoint), checkpoint.tensors, num_threads=2, num_pages=NUM_PAGES, num_states=NUM_STATES
-    )
-
-
 @pytest.fixture(
     params=[
         "hybrid",
@@ -81,7 +46,10 @@ def _open_hybrid(folder: Path) -> Executor:
     ]
 )
 def executor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Executor]:
-    opened = _open_hybrid(tmp_path) if request.param == "hybrid" else _open_gguf(request.getfixturevalue(request.param))
+    if request.param == "hybrid":
+        opened = open_hybrid(tmp_path, num_pages=NUM_PAGES, num_states=NUM_STATES)
+    else:
+        opened = open_gguf_model(request.getfixturevalue(request.param), num_pages=NUM_PAGES)
     yield opened
     opened.close()
 
