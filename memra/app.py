@@ -66,6 +66,8 @@ from memra.types import Lane, ModelName, WorkerPhase
 log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
+_GPU_SLO_MS, _CPU_SLO_MS = 50.0, 200.0
+"""Aims for interactive steps: a prompt's chunk of useful length takes a CPU 100 ms, and half the aim is the chunk's."""
 _STOP_ACTOR_S = 2.0
 """What one actor may take to stop; the worker may be in the middle of a step."""
 
@@ -281,7 +283,7 @@ def _watch_gpu(plan: _Plan, system: ActorSystem) -> GpuRecord | None:
 def _lane_policy(settings: Settings) -> LanePolicy:
     gate, lanes = settings.gate, settings.lanes
     return LanePolicy(
-        slo_p99_ms=lanes.slo_p99_ms,
+        slo_p99_ms=lanes.slo_p99_ms or (_GPU_SLO_MS if runs_on_gpu(settings.engine) else _CPU_SLO_MS),
         shed_at={Lane.JUDGE: lanes.shed_judge, Lane.HARVEST: lanes.shed_harvest},
         prefill_budget={
             Lane.INTERACTIVE: settings.engine.prefill_chunk_tokens,

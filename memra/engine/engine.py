@@ -32,8 +32,9 @@ from memra.types import ModelName, RequestId
 InstanceKey = tuple[ModelName, int]
 """A model's name and the number of its instance."""
 
-_LEAST_CHUNK_SHARE = 0.4
-"""Of a step's time, for prompts, however long decoding takes: otherwise prompts would starve on a slow machine."""
+_LEAST_CHUNK_SHARE, _MOST_CHUNK_SHARE = 0.25, 0.5
+"""Of the aim for a step, for prompts: at least so much however long decoding takes, or they would starve on a slow
+machine, and no more, for estimates are rough and the aim is for the slowest steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,7 @@ class Engine:
             if shares[key].decodes and runner.num_active
         )
         step_s = self._limits.lanes.slo_p99_ms / 1000.0
-        return max(step_s - decode_s, _LEAST_CHUNK_SHARE * step_s)
+        return min(max(step_s - decode_s, _LEAST_CHUNK_SHARE * step_s), _MOST_CHUNK_SHARE * step_s)
 
     def _note_step(self, step_s: float, batches: list[BatchDone]) -> None:
         lanes, num_decoding = self._counters.lanes, sum(batch.num_decoding for batch in batches)

@@ -71,15 +71,17 @@ class LanePolicy:
     def may_admit(self, lane: Lane, view: LaneView) -> LaneVerdict:
         """Say whether a request of a lane may come in.
 
-        Interactive ones always may. A dark one may while its lane has room, interactive work moves on, and its steps
-        stay below the lane's fraction of the aim; as long as none was measured, they do.
+        Interactive ones always may. A dark one may while its lane has room and, where there is interactive work, that
+        moves on and its steps stay below the lane's fraction of the aim; as long as none was measured, they do.
         """
         is_full = view.num_held >= self.max_sessions[lane]
         if lane is Lane.INTERACTIVE:
             return LaneVerdict.WAIT if is_full else LaneVerdict.ADMIT
         if is_full:
             return LaneVerdict.AT_CAPACITY
-        if view.num_interactive and view.step_age_s is not None and 1000.0 * view.step_age_s > self.slo_p99_ms:
+        if not view.num_interactive:
+            return LaneVerdict.ADMIT
+        if view.step_age_s is not None and 1000.0 * view.step_age_s > self.slo_p99_ms:
             return LaneVerdict.STARVED
         if view.step_p99_ms is not None and view.step_p99_ms >= self.slo_p99_ms * self.shed_at[lane]:
             return LaneVerdict.OVER_SLO

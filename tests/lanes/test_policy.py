@@ -39,7 +39,7 @@ def test_a_full_dark_lane_turns_away(lane: Lane):
     ],
 )
 def test_a_dark_lane_is_shed_at_its_fraction_of_the_aim(lane: Lane, p99_ms: float | None, verdict: LaneVerdict):
-    assert POLICY.may_admit(lane, LaneView(step_p99_ms=p99_ms)) is verdict
+    assert POLICY.may_admit(lane, LaneView(num_interactive=1, step_p99_ms=p99_ms)) is verdict
 
 
 @pytest.mark.parametrize(
@@ -96,3 +96,8 @@ def test_a_dark_chunk_moves_on_and_stays_within_budget_and_aim(
     if num_tokens > 16:
         took_s = decode_s + num_tokens * (s_per_token or 1 / 8000)
         assert took_s <= slo_p99_ms / 1000 * (1 + 1e-9)
+
+
+def test_slow_steps_of_a_moment_ago_turn_nobody_away_once_interactive_work_is_done():
+    view = LaneView(num_interactive=0, step_p99_ms=10_000.0, step_age_s=20.0)
+    assert all(POLICY.may_admit(lane, view) is LaneVerdict.ADMIT for lane in DARK)
