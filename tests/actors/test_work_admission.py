@@ -199,17 +199,19 @@ async def test_a_worker_of_which_nothing_is_known_takes_whoever_comes(kit: Any):
 
 
 async def test_a_dark_lane_makes_way_while_interactive_answers_are_slow(kit: Any):
-    async with kit.open_house() as running:
-        slow = load(interactive_p99_ms=47.0, interactive_step_at=time.monotonic(), num_interactive=1)
-        running.pulse.load = slow
-        with pytest.raises(BusyError, match="harvest lane makes way: interactive answers are slow") as refused:
-            await kit.read(running.house, kit.request(lane=Lane.HARVEST))
-        assert (refused.value.slots_limit, refused.value.slots_remaining, refused.value.retry_after_s) == (8, 8, 2.0)
-        assert (await kit.read(running.house, kit.request(lane=Lane.JUDGE))).text == "abcde"
-        assert (await kit.read(running.house, kit.request(lane=Lane.INTERACTIVE))).text == "abcde"
-        running.pulse.load = replace(slow, num_interactive=0)
-        assert (await kit.read(running.house, kit.request(lane=Lane.HARVEST))).text == "abcde"
+    async with kit.open_house(make_engine=lambda: kit.Engine(is_manual=True)) as running:
+        async with trio.open_nursery() as clients:
+            await start_work(kit, running, clients)
+            slow = load(interactive_p99_ms=47.0, interactive_step_at=time.monotonic() + 60, num_interactive=1)
+            running.pulse.load = slow
+            with pytest.raises(BusyError, match="harvest lane makes way: interactive answers are slow") as refused:
+                await kit.read(running.house, kit.request("r1", lane=Lane.HARVEST))
+            slots = refused.value.slots_limit, refused.value.slots_remaining, refused.value.retry_after_s
+            assert slots == (8, 8, 2.0)
+            let_go(running, clients)
         await running.is_empty()
+        running.pulse.load = replace(slow, num_interactive=0)
+        assert (await kit.read(running.house, kit.request("r2", lane=Lane.HARVEST))).text == "abcde"
         assert (await running.house.report_lanes())["lanes"]["harvest"]["shed"] == 1
 
 
