@@ -56,7 +56,8 @@ class RowBatchBuilder:
             self._positions[rows] = self._ascending[start : start + span.num_rows]
             self._sequences[rows] = index
             row += span.num_rows
-            self._states[:, index] = span.sequence.state_in, span.sequence.state_out
+            if self._has_states:
+                self._states[:, index] = span.sequence.state_in, span.sequence.state_out
             if span.is_sampled:
                 self._output_rows[num_outputs] = row - 1
                 num_outputs += 1

@@ -155,7 +155,10 @@ class Sequence:
     @property
     def state_out(self) -> int:
         """Where the next step leaves its recurrent state; `NO_STATE` for a model without recurrent operators."""
-        return next((state for state in self.state_ids if state != self.state_in), NO_STATE)
+        if not self.state_ids:
+            return NO_STATE
+        first, second = self.state_ids
+        return second if first == self.state_in else first
 
     def mark_computed(self, num: int) -> None:
         """Note that the next `num` tokens lie in the pages now, and that the state is the one after them."""

@@ -50,6 +50,8 @@ class SequenceMemory:
         self._model = model
         self._page_tokens = model.executor.page_tokens
         self.prefixes = PrefixCache(model.executor, pages=model.pool, states=model.states, budget=budget, host=host)
+        # Looked at in every step.
+        self._is_on, self._is_recurrent = self.prefixes.is_on, self.prefixes.is_recurrent
         self._budget = budget
         self._conversations: OrderedDict[tuple[str, str], PrefixNode] = OrderedDict()
 
@@ -115,19 +117,21 @@ class SequenceMemory:
 
     def accept(self, sequence: Sequence, num_rows: int) -> None:
         """Note that a step has computed the next rows of a sequence, and remember them."""
-        borrowed = sequence.borrowed
         sequence.mark_computed(num_rows)
-        if borrowed is not None:
+        if sequence.borrowed is not None:
             self._return_borrowed(sequence)
-        if not self.prefixes.is_on:
-            return
         is_prompt_end = sequence.num_computed_tokens == len(sequence.request.prompt_ids)
+        is_page_full = sequence.num_computed_tokens - sequence.num_known_tokens >= self._page_tokens
+        if self._is_on and (is_prompt_end or is_page_full or self._is_recurrent):
+            self._remember(sequence, is_prompt_end=is_prompt_end)
+
+    def _remember(self, sequence: Sequence, *, is_prompt_end: bool) -> None:
         is_branch_point = bool(sequence.branch_points) and sequence.branch_points[0] <= sequence.num_computed_tokens
         if is_branch_point:
             del sequence.branch_points[0]
-        if self.prefixes.is_recurrent and (is_prompt_end or is_branch_point or _is_interval(sequence)):
+        if self._is_recurrent and (is_prompt_end or is_branch_point or _is_interval(sequence)):
             self._keep_state(sequence)
-        elif is_prompt_end or sequence.num_computed_tokens - sequence.num_known_tokens >= self._page_tokens:
+        else:
             self._publish(sequence, whole=is_prompt_end)
         if is_prompt_end:
             self._anchor(sequence)
