@@ -70,6 +70,8 @@ _GPU_SLO_MS, _CPU_SLO_MS = 50.0, 200.0
 """Aims for interactive steps: a prompt's chunk of useful length takes a CPU 100 ms, and half the aim is the chunk's."""
 _STOP_ACTOR_S = 2.0
 """What one actor may take to stop; the worker may be in the middle of a step."""
+_HAND_ON_S = 7.0
+"""For the hand-off file at the end of a drain: gigabytes, within what lifecycle's watchdog allows for the way down."""
 
 
 def run(settings: Settings) -> int:
@@ -178,9 +180,24 @@ async def _run_house(plan: _Plan) -> int:
                 await _serve_until_stopped(plan, house, state)
         finally:
             with trio.CancelScope(shield=True):
+                if plan.settings.host_tier.handoff is not None and state.is_drained:
+                    await _hand_on(house)
                 await _stop_actors(house)
             nursery.cancel_scope.cancel()
     return await state.wait_until_stopped()
+
+
+async def _hand_on(house: _House) -> None:
+    """Leave what is remembered of prompts to the next server; a failure costs it time and nothing else."""
+    with trio.move_on_after(_HAND_ON_S) as scope:
+        try:
+            report = await house.front.export_prefixes(force=True)
+        except MemraError as error:
+            log.warning("nothing is handed on: %s", error.message)
+        else:
+            log.info("%d prefix entries are handed on, %.0f MB", report.entries, report.bytes / 1e6)
+    if scope.cancelled_caught:
+        log.warning("the hand-off file was not written within %g s", _HAND_ON_S)
 
 
 def _on_death(state: RunState, name: str, error: BaseException) -> None:

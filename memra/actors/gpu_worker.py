@@ -104,6 +104,7 @@ class GpuWorker(ThreadActor):
         self._pulse.load = self._engine.load()
         self._pulse.beat(WorkerPhase.IDLE)
         tell_if_alive(self._supervisor, WorkerReady(self._generation))
+        self._continue(self._engine)  # an engine may begin with work: prefixes that a predecessor left
 
     def handle(self, message: Any) -> Any:
         """Handle one message; see the module for those accepted."""

@@ -26,6 +26,11 @@ class RunState:
         """Whether there is a reason to stop."""
         return self._stopped.is_set()
 
+    @property
+    def is_drained(self) -> bool:
+        """Whether the run ends in good order, with its worker alive."""
+        return self._stopped.is_set() and self._exit_code == 0
+
     def mark_ready(self) -> None:
         """The worker takes prompts; later calls change nothing."""
         self._ready.set()

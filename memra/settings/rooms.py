@@ -435,7 +435,7 @@ class HostTierSettings:
     )
     handoff: Path | None = _setting(
         None,
-        "File through which cached prefixes pass from a server to its successor; unset: they do not.",
+        "File that a drained server leaves its cached prefixes in, and the next one reads; unset: none.",
         env="MEMRA_KV_HOST_HANDOFF",
         parse=_path,
     )
