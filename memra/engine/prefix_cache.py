@@ -208,7 +208,14 @@ class PrefixCache:
         return data is not None
 
     def allocate_pages(self, num: int) -> tuple[int, ...] | None:
-        """Take free pages, evicting what is remembered where there are too few; None when even that is not enough."""
+        """Take free pages, evicting what is remembered where there are too few.
+
+        Returns:
+            None, with nothing evicted, when even that would not be enough.
+        """
+        num_missing = num - self._pages.num_free
+        if num_missing > 0 and self.holdings.count_free_pages() < num_missing:
+            return None
         while self._pages.num_free < num and self._evict_leaf():
             pass
         return self._pages.allocate(num)

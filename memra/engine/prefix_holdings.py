@@ -99,6 +99,10 @@ class PrefixHoldings:
         """Return the pages that nodes hold; a walk over the tree."""
         return [node.page_id for node in self.tree.walk() if node.page_id is not None]
 
+    def count_free_pages(self) -> int:
+        """Return the pages that nobody else holds; a walk over the tree."""
+        return sum(self._pages.count_holders(page_id) == 1 for page_id in self.held_pages())
+
     def held_states(self) -> list[int]:
         """Return the states that snapshots hold; a walk over the tree."""
         return [

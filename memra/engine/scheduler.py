@@ -36,6 +36,7 @@ class Scheduler:
         self._queues: dict[Lane, deque[Sequence]] = {lane: deque() for lane in _LANES}
         self._running: list[Sequence] = []
         self.num_preempted = 0
+        self._blocked: Sequence | None = None
 
     @property
     def num_queued(self) -> int:
@@ -96,8 +97,11 @@ class Scheduler:
         sequence = queue[0]
         if sequence.generates_nothing:
             return queue.popleft()
+        if sequence is self._blocked:
+            return None  # nobody has gone since it was tried
         while not self._start(sequence):
             if not self._preempt_for(sequence):
+                self._blocked = sequence
                 return None
         queue.popleft()
         self._find_leader(sequence)
@@ -131,6 +135,7 @@ class Scheduler:
             self._running.remove(sequence)
         self._memory.release(sequence)
         sequence.finish()
+        self._blocked = None
 
     def check_integrity(self) -> None:
         """Compare rows, phases and pages with each other.
@@ -204,6 +209,7 @@ class Scheduler:
         lease = self._memory.catch_up(sequence)
         if lease is not None:
             sequence.move(lease)
+            self._blocked = None
             self._memory.plan_branch_points(sequence)
         return False
 

@@ -414,3 +414,18 @@ def test_purging_a_tenant_takes_all_its_salts_and_nobody_elses(
     assert trimmed.still_owned_bytes == 0
     assert trimmed.reclaimed_bytes > 0
     assert not store.blobs
+
+
+def test_a_sequence_that_must_wait_takes_nothing_from_what_is_remembered(talk: Callable[..., Talk], make_request: Make):
+    talk = talk(num_pages=16)
+    talk.ask(range(17), 2)
+    engine = talk.watched.engine
+    engine.submit(make_request("running", [30] * 9, 20))
+    talk.watched.step()
+    engine.submit(make_request("large", [31] * 20, 40))
+    for _ in range(5):
+        talk.watched.step()
+    assert engine.report().num_queued == 1
+    assert engine.report().prefix.num_evictions == 0
+    talk.watched.finish()
+    assert engine.report().num_completed == 3
