@@ -11,7 +11,7 @@ key learns anything. A failing observer is logged and disturbs nobody. The polic
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import trio
@@ -74,8 +74,15 @@ class AdmissionRules:
 
 @dataclass(frozen=True, slots=True)
 class _Guest:
+    """A request in the house.
+
+    Attributes:
+        has_slot: its own; one that is part of another runs under that one's.
+    """
+
     model: ModelName
     admitted: RequestAdmitted
+    has_slot: bool = True
 
 
 class Admission(TrioActor):
@@ -137,6 +144,8 @@ class Admission(TrioActor):
 
     def _admit(self, request: AdmitRequest) -> RequestAdmitted:
         tenant = self._keys.identify(request.api_key)
+        if request.part_of is not None:
+            return self._admit_part(request, self._guests[request.part_of])
         if request.model not in self._models:
             known = ", ".join(self._models)
             raise UnknownModelError(f"No model {request.model!r} is served here; there are: {known}.", param="model")
@@ -154,6 +163,11 @@ class Admission(TrioActor):
             slots_reset_s=self._reset_s(),
         )
         self._guests[request.request_id] = _Guest(request.model, admitted)
+        return admitted
+
+    def _admit_part(self, request: AdmitRequest, whole: _Guest) -> RequestAdmitted:
+        admitted = replace(whole.admitted, request_id=request.request_id)
+        self._guests[request.request_id] = _Guest(whole.model, admitted, has_slot=False)
         return admitted
 
     def _take_slot(self, request: AdmitRequest) -> SlotTaken:
@@ -184,13 +198,17 @@ class Admission(TrioActor):
             return self._desk.reserve(wanted, guest.model, guest.admitted.lane)
         except RequestError as error:
             del self._guests[wanted.request_id]
-            self._slots.release(wanted.request_id)
+            self._give_back(wanted.request_id, guest)
             if isinstance(error, BusyError):
                 self._num_shed[guest.admitted.lane] += 1
                 error.slots_limit = guest.admitted.slots_limit
                 error.slots_remaining = guest.admitted.slots_remaining
                 error.slots_reset_s = self._reset_s()
             raise
+
+    def _give_back(self, request_id: RequestId, guest: _Guest) -> None:
+        if guest.has_slot:
+            self._slots.release(request_id)
 
     def _reset_s(self) -> int:
         return self._reset.reset_s(self._desk.step_p50_ms)
@@ -207,7 +225,7 @@ class Admission(TrioActor):
         guest = self._guests.pop(release.request_id, None)
         if guest is None:
             return  # refused, or its asker left before it heard the answer
-        self._slots.release(release.request_id)
+        self._give_back(release.request_id, guest)
         self._desk.release(release.request_id)
         if release.stop is not None and release.usage is not None:
             self._reset.note_answer(release.usage.completion_tokens)

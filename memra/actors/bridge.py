@@ -13,6 +13,7 @@ from pykka import ActorDeadError
 
 from memra.actors.base import Ref, ask
 from memra.actors.catalogue import Catalogue
+from memra.actors.choices import has_several_answers, open_choices
 from memra.actors.contract import Reply
 from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, public_metrics
 from memra.actors.pulse import WorkerPulse
@@ -142,6 +143,10 @@ class ActorHouse:
         Raises:
             RequestError: the request is refused; nothing is held then.
         """
+        if has_several_answers(request):
+            async with open_choices(request, self._stations) as joined:
+                yield joined
+            return
         walk = RequestWalk(request, self._stations)
         try:
             yield await walk.enter()

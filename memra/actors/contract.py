@@ -24,7 +24,8 @@ class Reply(Protocol):
     def __aiter__(self) -> AsyncIterator[ReplyPart]:
         """Iterate over the parts: one `ReplyStarted`, any number of `ReplyDelta`, one `ReplyFinished`.
 
-        Deltas that wait together are joined. Raises a `RequestError` where the answer cannot go on.
+        Where several answers were asked for, each has a start and deltas of its own, and all but the last to end have
+        one with a `stop`. Deltas that wait together are joined. Raises a `RequestError` where the answer cannot go on.
         """
         ...
 

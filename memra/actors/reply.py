@@ -14,6 +14,7 @@ from typing import Self
 
 import trio
 
+from memra.actors.logprob_queue import LogprobQueue
 from memra.actors.replies import Arrival, ReplyStream
 from memra.errors import DeadlineExceededError, OverloadedError, RequestError, WorkerFaultError
 from memra.gate.context_budget import TokenBudget
@@ -98,6 +99,7 @@ class WorkerReply:
         self._parts: deque[ReplyPart] = deque()
         self._text: list[str] = []
         self._token_ids: list[TokenId] = []
+        self._logprobs = LogprobQueue(rendered.reader)
         self._num_generated = 0
         self._num_cached = 0
         self._stop: StopCause | None = None
@@ -190,8 +192,9 @@ class WorkerReply:
                 break
         if is_late and self._stop is None and self._error is None and self._is_bound:
             self._end_late()
-        if self._text or self._token_ids:
-            self._parts.append(ReplyDelta("".join(self._text), tuple(self._token_ids)))
+        if self._text or self._token_ids or self._logprobs.has_ready:
+            delta = ReplyDelta("".join(self._text), tuple(self._token_ids), logprobs=self._logprobs.take())
+            self._parts.append(delta)
             self._text, self._token_ids = [], []
         usage = self.usage
         if self._stop is not None and usage is not None:
@@ -203,6 +206,8 @@ class WorkerReply:
             self._times.started_ns = max(at_ns, self._times.submitted_ns or at_ns)
             self._num_cached = num_cached_tokens
             self._parts.append(ReplyStarted(len(self._prompt.prompt_ids), num_cached_tokens))
+            if self._prompt.echo:
+                self._parts.append(ReplyDelta(self._prompt.echo))
 
     def _read(self, event: TokensGenerated, at_ns: int) -> None:
         self._start(0, at_ns)
@@ -213,12 +218,15 @@ class WorkerReply:
         self._is_worker_done = event.stop is not None
         reader = self._prompt.reader
         # One by one, so that the count and the ids end with the very token that completed a stop string.
-        for token_id in event.token_ids:
+        for index, token_id in enumerate(event.token_ids):
             text = reader.read((token_id,))
             self._num_generated += 1
             self._token_ids.append(token_id)
+            if event.logprobs:
+                self._logprobs.hold(event.logprobs[index])
             if text:
                 self._text.append(text)
+                self._logprobs.release()
             if reader.is_stopped:
                 self._stop_at_string()
                 return
@@ -251,6 +259,7 @@ class WorkerReply:
         if self._prompt.reader.is_stopped:
             self._stop = StopCause.STOP_STRING
             return
+        self._logprobs.release()
         is_cut_by_context = stop is StopCause.MAX_TOKENS and self._budget.is_context_bound
         self._stop = StopCause.CONTEXT_FULL if is_cut_by_context else stop
 

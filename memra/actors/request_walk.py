@@ -25,7 +25,7 @@ from memra.gate.deadlines import DeadlineRules
 from memra.gate.namespaces import namespace_of
 from memra.gate.response_cache import StoredAnswer
 from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, ReserveWork, WorkReserved
-from memra.messages.generation import GenerationRequest
+from memra.messages.generation import GenerationRequest, Usage
 from memra.messages.models import LeaseModel, ModelLeased, ReturnModel
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.replies import CloseReply, OpenReply
@@ -111,11 +111,18 @@ class RequestWalk:
             release = ReleaseSlot(
                 request_id,
                 stop=None if reply is None else reply.stop,
-                usage=None if reply is None else reply.usage,
+                usage=None if reply is None else self._own_usage(reply),
                 failed=_is_failure_of_ours(self._error if reply is None else reply.error),
             )
             tell_if_alive(self._stations.admission, release)
         self._end_trace()
+
+    def _own_usage(self, reply: WorkerReply | StoredReply) -> Usage | None:
+        """Return what was spent; of several answers to a prompt the first alone counts the prompt."""
+        usage = reply.usage
+        if usage is None or not self._request.choice:
+            return usage
+        return replace(usage, prompt_tokens=0, cached_tokens=0)
 
     async def _enter_in_time(self) -> Reply:
         is_stream = self._request.is_stream
@@ -137,6 +144,7 @@ class RequestWalk:
             self._request.max_new_tokens,
             context_tokens=rendered.context_tokens,
             context_floor_tokens=self._stations.context_floor_tokens,
+            max_context_tokens=self._request.max_context_tokens,
             param=self._request.prompt.param,
         )
         prompt = self._prompt(rendered, budget, namespace=namespace_of(admitted.tenant, self._request.cache_salt))
@@ -175,6 +183,7 @@ class RequestWalk:
             request.lane,
             api_key=request.api_key,
             traceparent=self._trace.traceparent,
+            part_of=request.part_of,
         )
         self._may_hold_slot = True
         try:
@@ -201,6 +210,8 @@ class RequestWalk:
             stop_token_ids=request.stop_token_ids,
             traceparent=self._trace.traceparent,
             instance=self._instance,
+            biased_ids=frozenset(token_id for token_id, _ in request.sampling.logit_bias),
+            wants_echo=request.wants_echo,
         )
         rendered: PromptRendered = await ask(self._stations.templating, message)
         return rendered

@@ -26,6 +26,7 @@ class TextAnswerReader:
         Raises:
             InvalidRequestError: the stop strings are too many, or one is empty.
         """
+        self._tokenizer = tokenizer
         begins_text = not prompt_ids or prompt_ids[-1] in tokenizer.control_ids
         self._words = Detokenizer(tokenizer.pieces, drop_first_space=tokenizer.adds_space_prefix and begins_text)
         self._stops = StopStrings(stop_strings) if stop_strings else None
@@ -34,6 +35,10 @@ class TextAnswerReader:
     def is_stopped(self) -> bool:
         """Whether a stop string was found: nothing more will be shown, and generation may end."""
         return self._stops is not None and self._stops.is_stopped
+
+    def token_bytes(self, token_id: TokenId) -> bytes:
+        """Return what a token stands for by itself, a control token by its name; changes nothing."""
+        return self._tokenizer.token_bytes(token_id, show_control=True)
 
     def read(self, token_ids: tuple[TokenId, ...]) -> str:
         """Take more tokens and return the text that is certain now: whole characters, no part of a stop string."""

@@ -67,7 +67,8 @@ class ChatFormat:
             TemplateError: the template refused the messages.
             ContextLengthError: the prompt leaves no room for an answer.
         """
-        self._check_stop_tokens(command.stop_token_ids)
+        self._check_known("stop_token_ids", command.stop_token_ids)
+        self._check_known("logit_bias", command.biased_ids)
         prompt_ids = self._encode(command.prompt)
         param = command.prompt.param
         if not prompt_ids:
@@ -83,6 +84,7 @@ class ChatFormat:
             eos_ids=self.tokenizer.eos_ids,
             context_tokens=self.context_tokens,
             reader=TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=command.stop_strings),
+            echo=self._spell(command.prompt, prompt_ids) if command.wants_echo else "",
         )
 
     def _encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
@@ -117,12 +119,14 @@ class ChatFormat:
                 )
         return prompt.token_ids
 
-    def _check_stop_tokens(self, token_ids: frozenset[TokenId]) -> None:
+    def _spell(self, prompt: Prompt, prompt_ids: tuple[TokenId, ...]) -> str:
+        """Return the prompt as text: as it was sent, or what its tokens say."""
+        return prompt.text if isinstance(prompt, TextPrompt) else self.tokenizer.decode(prompt_ids)
+
+    def _check_known(self, param: str, token_ids: frozenset[TokenId]) -> None:
         strangers = sorted(token_id for token_id in token_ids if not self._knows(token_id))
         if strangers:
-            raise InvalidRequestError(
-                f"'stop_token_ids' holds {strangers[0]}; {self._ids_in_words}", param="stop_token_ids"
-            )
+            raise InvalidRequestError(f"{param!r} holds {strangers[0]}; {self._ids_in_words}", param=param)
 
     def _knows(self, token_id: TokenId) -> bool:
         return 0 <= token_id < self.tokenizer.vocab_size

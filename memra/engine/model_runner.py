@@ -23,9 +23,10 @@ from memra.engine.step_times import StepTimes
 from memra.engine.tick_plan import Demand, Share
 from memra.engine.work_counters import WorkCounters
 from memra.lanes.policy import LanePolicy
+from memra.messages.generation import TokenLogprob
 from memra.messages.load import ModelLoad
 from memra.messages.work import PromptStarted, RequestFailed, SubmitPrompt, TokensGenerated, WorkEvent
-from memra.types import Lane, RequestId, StopCause
+from memra.types import Lane, RequestId, StopCause, TokenId
 
 _ENDING_TOKENS = (StopCause.STOP_TOKEN, StopCause.END_OF_SEQUENCE)
 """Ends by a token that is no part of the answer."""
@@ -277,19 +278,28 @@ class ModelRunner:
     def _sample(self, sequence: Sequence, logits: NDArray[np.float32]) -> WorkEvent:
         request = sequence.request
         try:
-            token_id = self._sampler.sample(
-                logits, request.sampling, position=sequence.num_tokens, window=sequence.window
-            )
+            token_id, logprobs = self._choose(sequence, logits)
         except Exception as failure:  # noqa: BLE001  (as in _run)
             return self._blame(sequence, failure)
         stop = sequence.append(token_id)
         if stop is not StopCause.STOP_TOKEN:
             self._counters.num_generated_tokens += 1
             self._counters.lanes.generated(request.lane, 1)
-        token_ids = () if stop in _ENDING_TOKENS else (token_id,)
         if stop is not None:
             self._complete(sequence)
-        return TokensGenerated(request.request_id, token_ids, num_generated=sequence.num_generated, stop=stop)
+        if stop in _ENDING_TOKENS:
+            return TokensGenerated(request.request_id, (), num_generated=sequence.num_generated, stop=stop)
+        return TokensGenerated(
+            request.request_id, (token_id,), num_generated=sequence.num_generated, stop=stop, logprobs=logprobs
+        )
+
+    def _choose(self, sequence: Sequence, logits: NDArray[np.float32]) -> tuple[TokenId, tuple[TokenLogprob, ...]]:
+        """Return the sequence's next token, and how likely it was where the request wants to know."""
+        params, position, window = sequence.request.sampling, sequence.num_tokens, sequence.window
+        if params.num_top_logprobs is None:
+            return self._sampler.sample(logits, params, position=position, window=window), ()
+        entry = self._sampler.sample_with_logprobs(logits, params, position=position, window=window)
+        return entry.token_id, (entry,)
 
     def _complete(self, sequence: Sequence) -> None:
         if sequence.num_starts:

@@ -5,14 +5,23 @@ Knows parameters and windows; the arithmetic is `memra_kernels.native_sampler`'s
 is built; never imports torch.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
-from memra_kernels.native_sampler import Adjustments, NativeSampler, NotFiniteError, SamplingOptions
+from memra_kernels.native_sampler import Adjustments, Choice, NativeSampler, NotFiniteError, SamplingOptions
 from numpy.typing import NDArray
 
 from memra.engine.token_window import TokenWindow
 from memra.errors import EngineFaultError
+from memra.messages.generation import TokenLogprob
 from memra.messages.sampling import SamplingParams
 from memra.types import TokenId
+
+
+@dataclass(frozen=True, slots=True)
+class _Bias:
+    token_ids: NDArray[np.int64]
+    values: NDArray[np.float32]
 
 
 class NativeTokenSampler:
@@ -27,23 +36,52 @@ class NativeTokenSampler:
         self._sampler = NativeSampler(vocab_size)
         self._params: SamplingParams | None = None
         self._options = SamplingOptions()
+        self._bias: _Bias | None = None
 
     def sample(
         self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
     ) -> TokenId:
         """Choose the token that comes at `position`; arguments and errors as for `memra.engine.sampler.Sampler`."""
+        return self._choose(logits, params, position, window).token_id
+
+    def sample_with_logprobs(
+        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+    ) -> TokenLogprob:
+        """Choose that token and tell how likely it was; as `memra.engine.sampler.Sampler`, but for float32 rounding."""
+        choice = self._choose(logits, params, position, window)
+        # A request that wants none has no business here; the assertion is for the type.
+        assert choice.logprob is not None  # noqa: S101
+        return TokenLogprob(choice.token_id, choice.logprob, top=choice.top)
+
+    def _choose(
+        self, logits: NDArray[np.float32], params: SamplingParams, position: int, window: TokenWindow | None
+    ) -> Choice:
         if params is not self._params:  # mostly the same sequence samples again
-            self._params, self._options = params, _translate(params)
-        adjustments = None if window is None else Adjustments(window.token_ids, window.counts)
+            self._params, self._options, self._bias = params, _translate(params), _bias_of(params)
+        adjustments = _adjustments(self._bias, window)
         try:
-            choice = self._sampler.choose(
+            return self._sampler.choose(
                 logits, self._options, seed=params.seed, position=position, adjustments=adjustments
             )
         except NotFiniteError as error:
             raise EngineFaultError(
                 f"the logits for position {position} hold {error.value} at token {error.token_id}"
             ) from error
-        return choice.token_id
+
+
+def _bias_of(params: SamplingParams) -> _Bias | None:
+    if not params.logit_bias:
+        return None
+    ids, values = zip(*params.logit_bias, strict=True)
+    return _Bias(np.array(ids, np.int64), np.array(values, np.float32))
+
+
+def _adjustments(bias: _Bias | None, window: TokenWindow | None) -> Adjustments | None:
+    if bias is None:
+        return None if window is None else Adjustments(window.token_ids, window.counts)
+    if window is None:
+        return Adjustments(bias_ids=bias.token_ids, bias_values=bias.values)
+    return Adjustments(window.token_ids, window.counts, bias.token_ids, bias.values)
 
 
 def _translate(params: SamplingParams) -> SamplingOptions:
@@ -55,4 +93,5 @@ def _translate(params: SamplingParams) -> SamplingOptions:
         repetition_penalty=params.repetition_penalty,
         frequency_penalty=params.frequency_penalty,
         presence_penalty=params.presence_penalty,
+        num_top_logprobs=params.num_top_logprobs,
     )

@@ -1,8 +1,11 @@
-"""One row of logits to one token: penalties, temperature, top-k, softmax, top-p, min-p, draw.
+"""One row of logits to one token: bias, penalties, temperature, top-k, softmax, top-p, min-p, draw.
 
 Knows no sequence, no batch and no text. A row is worked on alone, in one fixed order of operations, and the draw comes
 from a counter-based generator, so a choice depends on the row, the parameters and the position only. Every tie goes to
 the lower token id. The worker's thread calls it; the scratch arrays are shared between calls, never between threads.
+
+Log probabilities are those of the model's own distribution, `log softmax` of the row as it came, before all of these
+steps, as vLLM's `raw_logprobs`: they tell what the model thinks, and not what the request made of it.
 """
 
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from numpy.typing import NDArray
 from memra.engine.philox import uniform
 from memra.engine.token_window import TokenWindow
 from memra.errors import EngineFaultError
+from memra.messages.generation import TokenLogprob
 from memra.messages.sampling import SamplingParams
 from memra.types import TokenId
 
@@ -35,6 +39,12 @@ class TokenSampler(Protocol):
         self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
     ) -> TokenId:
         """Choose the token that comes at `position`; arguments and errors as for `Sampler.sample`."""
+        ...
+
+    def sample_with_logprobs(
+        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+    ) -> TokenLogprob:
+        """Choose the same token, and tell how likely it was and what else was; as `Sampler.sample_with_logprobs`."""
         ...
 
 
@@ -79,11 +89,9 @@ class Sampler:
             EngineFaultError: a logit is not a number, or the largest is infinite.
         """
         with np.errstate(over="ignore"):  # what falls below all float32 numbers has no weight
-            row = logits if window is None else self._penalise(logits, params, window)
-            best = int(row.argmax())  # the first of equals, and the first NaN where there is one
+            row = self._adjust(logits, params, window)
+            best = _find_peak(row, position)
             peak = row[best]
-            if not np.isfinite(peak):
-                raise EngineFaultError(f"the logits for position {position} hold {peak} at token {best}")
             if params.is_greedy:
                 return best
             candidates = self._weigh(row, peak, params)
@@ -93,17 +101,43 @@ class Sampler:
             candidates = candidates.keep(np.flatnonzero(candidates.weights >= params.min_p))
         return _draw(candidates, uniform(params.seed, position))
 
-    def _penalise(
-        self, logits: NDArray[np.float32], params: SamplingParams, window: TokenWindow
+    def sample_with_logprobs(
+        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+    ) -> TokenLogprob:
+        """Choose the token that comes at `position`, and list `params.num_top_logprobs` likely ones, or fewer.
+
+        Arguments and errors are those of `sample`; a logit that is not a number is an error even where a bias or a
+        penalty would hide it.
+        """
+        peak = float(logits[_find_peak(logits, position)])
+        token_id = self.sample(logits, params, position=position, window=window)
+        np.subtract(logits, np.float32(peak), out=self._weights)
+        np.exp(self._weights, out=self._weights)
+        log_total = float(np.log(self._weights.sum(dtype=np.float64)))
+        ids = [token_id, *_list_top(logits, min(params.num_top_logprobs or 0, logits.size))]
+        chosen, *top = (float(np.float32(float(logits[place]) - peak - log_total)) for place in ids)
+        return TokenLogprob(token_id, chosen, top=tuple(zip(ids[1:], top, strict=True)))
+
+    def _adjust(
+        self, logits: NDArray[np.float32], params: SamplingParams, window: TokenWindow | None
     ) -> NDArray[np.float32]:
-        """Lower the logits of earlier tokens, as llama.cpp's penalty sampler does, in a scratch copy."""
+        """Apply bias and penalties in a scratch copy; the row itself where there are none."""
+        if window is None and not params.logit_bias:
+            return logits
         np.copyto(self._row, logits)
+        for token_id, bias in params.logit_bias:
+            self._row[token_id] += np.float32(bias)
+        if window is not None:
+            self._penalise(params, window)
+        return self._row
+
+    def _penalise(self, params: SamplingParams, window: TokenWindow) -> None:
+        """Lower the logits of earlier tokens in the scratch copy, as llama.cpp's penalty sampler does."""
         values = self._row[window.token_ids]
         repetition = np.float32(params.repetition_penalty)
         values = np.where(values > 0, values / repetition, values * repetition)
         values -= window.counts * params.frequency_penalty + params.presence_penalty
         self._row[window.token_ids] = values
-        return self._row
 
     def _weigh(self, row: NDArray[np.float32], peak: np.float32, params: SamplingParams) -> _Candidates:
         """Apply temperature, top-k and the exponential; dividing by what is positive leaves top-k's order alone."""
@@ -117,6 +151,28 @@ class Sampler:
         np.divide(weights, np.float32(max(params.temperature, _MIN_TEMPERATURE)), out=weights)
         np.exp(weights, out=weights)
         return _Candidates(token_ids, weights)
+
+
+def _find_peak(row: NDArray[np.float32], position: int) -> int:
+    """Return the place of the largest logit, the first of equals.
+
+    Raises:
+        EngineFaultError: a logit is not a number, or the largest is infinite.
+    """
+    best = int(row.argmax())  # the first NaN where there is one
+    if not np.isfinite(row[best]):
+        raise EngineFaultError(f"the logits for position {position} hold {row[best]} at token {best}")
+    return best
+
+
+def _list_top(logits: NDArray[np.float32], num: int) -> list[TokenId]:
+    """Return the `num` most likely tokens, best first, the lower id first among equals."""
+    if not num:
+        return []
+    border = np.partition(logits, logits.size - num)[logits.size - num]
+    largest = _find_largest(logits, num, border=border)
+    best_first: list[TokenId] = largest[np.argsort(-logits[largest], kind="stable")].tolist()
+    return best_first
 
 
 def _find_largest(values: NDArray[np.float32], num: int, *, border: np.float32) -> NDArray[np.intp]:

@@ -29,6 +29,8 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
         "is_stream": "decides how an answer is read, not what it is",
         "timeout_ms": "an answer that it cuts short is not kept",
         "affinity": "finds computed keys and values faster; the tokens after them are the same",
+        "max_context_tokens": "the budget holds what came of it",
+        "part_of": "decides whose slot is held",
     },
     SubmitPrompt: {
         "request_id": "names the request",
@@ -41,7 +43,7 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
         "param": "a word for errors",
     },
     TextPrompt: {"text": "tokenized into the prompt's ids"},
-    TokenPrompt: {"token_ids": "they are the prompt's ids"},
+    TokenPrompt: {"token_ids": "they are the prompt's ids", "param": "a word for errors"},
     SamplingParams: {},
     TokenBudget: {},
 }

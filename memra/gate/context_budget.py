@@ -5,7 +5,7 @@ Arithmetic only: it knows no queue and no memory. Called from the request's path
 
 from dataclasses import dataclass
 
-from memra.errors import ContextLengthError
+from memra.errors import ContextLengthError, InvalidRequestError
 
 _SMALLEST_ANSWER = 16
 """Tokens of answer that must fit the context floor; a longer prompt gets the floor on top of its own length."""
@@ -26,12 +26,13 @@ class TokenBudget:
     is_context_bound: bool
 
 
-def resolve_budget(
+def resolve_budget(  # noqa: PLR0913  (each is another bound)
     num_prompt_tokens: int,
     max_new_tokens: int | None,
     *,
     context_tokens: int,
     context_floor_tokens: int,
+    max_context_tokens: int | None = None,
     param: str | None = None,
 ) -> TokenBudget:
     """Return how many tokens a request may generate.
@@ -42,12 +43,22 @@ def resolve_budget(
         context_tokens: what the model was trained for.
         context_floor_tokens: context of a request that does not ask (`MEMRA_CTX`); a prompt that leaves less than 16
             tokens of it gets its own length on top.
+        max_context_tokens: context that the client wants (`max_ctx`), in place of one that follows from the lengths; no
+            less than the floor is given.
         param: request field that holds the prompt, for the error.
 
     Raises:
         ContextLengthError: the prompt fills the context.
+        InvalidRequestError: the client wants more context than the model has.
     """
-    if max_new_tokens is not None:
+    if max_context_tokens is not None:
+        if max_context_tokens > context_tokens:
+            raise InvalidRequestError(
+                f"`max_ctx` is {max_context_tokens}, but this model's context holds {context_tokens}; ask for less.",
+                param="max_ctx",
+            )
+        wanted = max(max_context_tokens, context_floor_tokens)
+    elif max_new_tokens is not None:
         wanted = max(num_prompt_tokens + max_new_tokens + _MARGIN, context_floor_tokens)
     elif num_prompt_tokens + _SMALLEST_ANSWER <= context_floor_tokens:
         wanted = context_floor_tokens

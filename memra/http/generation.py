@@ -6,7 +6,8 @@ generation routes.
 
 import time
 import uuid
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
@@ -21,11 +22,11 @@ from memra.http.exchange import current_exchange
 from memra.http.request_body import discard, read_json
 from memra.http.request_headers import Caller, read_caller, read_key
 from memra.http.slot_headers import slot_headers
-from memra.http.wire.answer import Answer, Stamp
+from memra.http.wire.answer import Answer, Stamp, WholeChoice
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished
 from memra.settings import HttpSettings
-from memra.types import ModelName, RequestId, TokenId
+from memra.types import ModelName, RequestId, StopCause
 
 _Schema = TypeVar("_Schema", bound=msgspec.Struct)
 
@@ -108,18 +109,23 @@ async def _stream(door: FrontDoor, request: GenerationRequest, answer: Answer) -
 
 
 async def _collect(reply: Reply, answer: Answer) -> bytes:
-    texts: list[str] = []
-    token_ids: list[TokenId] = []
+    deltas: defaultdict[int, list[ReplyDelta]] = defaultdict(list)
+    stops: dict[int, StopCause] = {}
     finished: ReplyFinished | None = None
     async for part in reply:
         if isinstance(part, ReplyDelta):
-            texts.append(part.text)
-            token_ids.extend(part.token_ids)
+            deltas[part.choice].append(part)
+            if part.stop is not None:
+                stops[part.choice] = part.stop
         elif isinstance(part, ReplyFinished):
             finished = part
+            stops[part.choice] = part.stop
     if finished is None:
         raise OverloadedError("The answer ended before it was complete; send the request again.")
-    return answer.whole("".join(texts), tuple(token_ids), finished)
+    if StopCause.DEADLINE in stops.values():
+        finished = replace(finished, stop=StopCause.DEADLINE)
+    choices = [WholeChoice(ReplyDelta.join(deltas[index], choice=index), stops[index]) for index in sorted(stops)]
+    return answer.whole(choices, finished)
 
 
 def _limit_headers(admitted: RequestAdmitted) -> dict[str, str]:

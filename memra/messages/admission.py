@@ -16,13 +16,18 @@ class CheckKey:
 
 @dataclass(frozen=True, slots=True)
 class AdmitRequest:
-    """Ask for a slot; answered with `RequestAdmitted`, or refused with a `RequestError`."""
+    """Ask for a slot; answered with `RequestAdmitted`, or refused with a `RequestError`.
+
+    Attributes:
+        part_of: a request that holds a slot; this one runs under the same.
+    """
 
     request_id: RequestId
     model: ModelName
     lane: Lane
     api_key: str | None = field(default=None, repr=False)
     traceparent: str | None = None
+    part_of: RequestId | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 HTTP knows the wire; this module knows the meaning. Every request is validated before it becomes one of these.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from memra.messages.sampling import SamplingParams
 from memra.types import CacheStatus, Lane, ModelName, RequestId, StopCause, TokenId
@@ -59,9 +59,8 @@ class TokenPrompt:
         param: the request field that they came in, for errors.
     """
 
-    param: ClassVar[str] = "prompt_ids"
-
     token_ids: tuple[TokenId, ...]
+    param: str = "prompt_ids"
 
     def __repr__(self) -> str:
         """The length instead of the tokens."""
@@ -87,6 +86,12 @@ class GenerationRequest:
         is_stream: the answer is read while it is generated.
         timeout_ms: how long the whole answer may take, or, of a stream, its first token; None as long as anybody may.
         affinity: names the conversation that the request goes on with, or None when the client did not say.
+        max_context_tokens: context that the client wants for prompt and answer together, or None.
+        wants_echo: the answer's text begins with the prompt's.
+        num_choices: answers to every prompt; the seed of the next one is greater by one.
+        further_prompts: answered beside `prompt`, all under this one request.
+        part_of: the request, admitted before, under whose slot this one runs; set where a request is taken apart.
+        choice: number of the answer among those to the same prompt; that prompt is counted with the first.
     """
 
     request_id: RequestId
@@ -105,6 +110,12 @@ class GenerationRequest:
     is_stream: bool = False
     timeout_ms: int | None = None
     affinity: str | None = field(default=None, repr=False)
+    max_context_tokens: int | None = None
+    wants_echo: bool = False
+    num_choices: int = 1
+    further_prompts: tuple[Prompt, ...] = ()
+    part_of: RequestId | None = None
+    choice: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +131,53 @@ class ReplyStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """How likely a generated token was, and what else was likely in its place.
+
+    The log probabilities are natural ones, of the model's own distribution: `log softmax` of its logits as they came,
+    before bias, penalties, masks and temperature. So they do not depend on how the token was chosen.
+
+    Attributes:
+        top: the most likely tokens with theirs, best first, the lower id first among equals.
+        text_bytes: what the token stands for, control tokens by their names; empty below the reader of the answer.
+        top_bytes: the same of the tokens of `top`.
+    """
+
+    token_id: TokenId
+    logprob: float
+    top: tuple[tuple[TokenId, float], ...] = ()
+    text_bytes: bytes = field(default=b"", repr=False)
+    top_bytes: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyDelta:
     """More of the answer.
 
     Attributes:
         text: complete characters only; may be empty when the tokens so far end inside a character or a stop string.
         token_ids: the tokens behind this and any text still held back.
+        logprobs: of the tokens whose text is shown by now, where the request asked for them.
+        choice: of several answers under one request, the one that goes on.
+        stop: why this one is complete, where another one is not yet; the last to end has `ReplyFinished`.
     """
 
     text: str
     token_ids: tuple[TokenId, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    choice: int = 0
+    stop: StopCause | None = None
+
+    @classmethod
+    def join(cls, deltas: Iterable[Self], *, choice: int = 0) -> Self:
+        """Return in one what these deltas of a choice say one after the other; that it ended is left out."""
+        parts = list(deltas)
+        return cls(
+            "".join(part.text for part in parts),
+            tuple(token_id for part in parts for token_id in part.token_ids),
+            logprobs=tuple(entry for part in parts for entry in part.logprobs),
+            choice=choice,
+        )
 
     def __repr__(self) -> str:
         """Lengths instead of words."""
@@ -156,12 +204,15 @@ class ReplyFinished:
     """The last part of every answer that did not fail.
 
     Attributes:
+        usage: of all choices together; a prompt counts once, however often it is answered.
         cache: whether the answer was computed for this request, and whether an equal one may have it.
+        choice: the one that was complete last.
     """
 
     stop: StopCause
     usage: Usage
     cache: CacheStatus = CacheStatus.SKIP
+    choice: int = 0
 
 
 ReplyPart = ReplyStarted | ReplyDelta | ReplyFinished

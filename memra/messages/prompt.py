@@ -23,6 +23,10 @@ class AnswerReader(Protocol):
         """Whether a stop string was found: nothing more will be shown, and generation may end."""
         ...
 
+    def token_bytes(self, token_id: TokenId) -> bytes:
+        """Return what a token stands for by itself, a control token by its name; changes nothing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class RenderPrompt:
@@ -31,6 +35,8 @@ class RenderPrompt:
     Attributes:
         stop_strings: given to the reader of the answer.
         stop_token_ids: the client's; only compared with the vocabulary.
+        biased_ids: tokens of the client's `logit_bias`; only compared with the vocabulary.
+        wants_echo: the text of the prompt is wanted too.
         instance: of the model, the one that will run the prompt.
     """
 
@@ -41,6 +47,8 @@ class RenderPrompt:
     stop_token_ids: frozenset[TokenId] = frozenset()
     traceparent: str | None = None
     instance: int = 0
+    biased_ids: frozenset[TokenId] = frozenset()
+    wants_echo: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +59,14 @@ class PromptRendered:
         eos_ids: tokens with which this model ends its turn.
         context_tokens: the model's context, prompt and answer together.
         reader: fresh, for this answer alone.
+        echo: the prompt's text where it was wanted, else empty.
     """
 
     prompt_ids: tuple[TokenId, ...]
     eos_ids: frozenset[TokenId]
     context_tokens: int
     reader: AnswerReader
+    echo: str = ""
 
     def __repr__(self) -> str:
         """Lengths instead of the prompt."""

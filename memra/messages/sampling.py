@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from memra.types import TokenId
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """The sampling settings of one request, already validated.
 
-    Applied in this order: penalties, temperature, top-k, softmax, top-p, min-p, draw.
+    Applied in this order: bias, penalties, temperature, top-k, softmax, top-p, min-p, draw.
 
     Attributes:
         temperature: 0 or less means greedy (argmax, lowest id on a tie).
@@ -18,6 +20,9 @@ class SamplingParams:
         presence_penalty: subtracted once for every token that occurred in the history window.
         repetition_penalty: divides a positive and multiplies a negative logit of a token that occurred; 1 is off.
         seed: key of the counter-based generator, 0 to 2**64 - 1; the counter is the token's position.
+        logit_bias: distinct tokens and what is added to their logits.
+        num_top_logprobs: most likely tokens to list beside every generated one, at most 20; 0 gives the generated
+            token's log probability alone, None none at all.
     """
 
     temperature: float = 1.0
@@ -28,6 +33,8 @@ class SamplingParams:
     presence_penalty: float = 0.0
     repetition_penalty: float = 1.0
     seed: int = 0
+    logit_bias: tuple[tuple[TokenId, float], ...] = ()
+    num_top_logprobs: int | None = None
 
     @property
     def is_greedy(self) -> bool:

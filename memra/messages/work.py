@@ -7,6 +7,7 @@ is idempotent, and the worker never waits for anybody.
 from dataclasses import dataclass, field
 
 from memra.lanes.metrics import LaneMetrics
+from memra.messages.generation import TokenLogprob
 from memra.messages.sampling import SamplingParams
 from memra.types import Lane, ModelName, RequestId, StopCause, TokenId, WorkerPhase
 
@@ -74,12 +75,14 @@ class TokensGenerated:
         token_ids: in order; a token of `stop_ids` or `eos_ids` that ended the sequence is not among them.
         stop: set on the last event of the sequence.
         num_generated: tokens sampled so far; an ending token of `eos_ids` is counted, one of `stop_ids` is not.
+        logprobs: one for each of `token_ids` where the request asked for them, else none.
     """
 
     request_id: RequestId
     token_ids: tuple[TokenId, ...]
     num_generated: int
     stop: StopCause | None = None
+    logprobs: tuple[TokenLogprob, ...] = field(default=(), repr=False)
 
     def __repr__(self) -> str:
         """Counts instead of tokens."""

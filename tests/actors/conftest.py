@@ -264,6 +264,9 @@ class FakeReader:
     def finish(self) -> str:
         return self._held
 
+    def token_bytes(self, token_id: int) -> bytes:
+        return chr(token_id).encode()
+
 
 class FakeRenderer:
     """A prompt's characters are its tokens."""
@@ -289,6 +292,7 @@ class FakeRenderer:
             eos_ids=frozenset({EOS}),
             context_tokens=CONTEXT,
             reader=FakeReader(message.stop_strings),
+            echo=text if message.wants_echo else "",
         )
 
 

@@ -29,12 +29,12 @@ def _library() -> None:
 
 
 def _make_options(params: SamplingParams) -> SamplingOptions:
-    names = SamplingParams.__dataclass_fields__.keys() - {"seed"}
+    names = SamplingParams.__dataclass_fields__.keys() - {"seed", "logit_bias"}
     return SamplingOptions(**{name: getattr(params, name) for name in names})
 
 
 def _make_params(options: SamplingOptions, seed: int) -> SamplingParams:
-    names = SamplingParams.__dataclass_fields__.keys() - {"seed"}
+    names = SamplingParams.__dataclass_fields__.keys() - {"seed", "logit_bias", "num_top_logprobs"}
     return SamplingParams(seed=seed, **{name: getattr(options, name) for name in names})
 
 

@@ -37,6 +37,12 @@ OTHER: dict[type, dict[str, Any]] = {
         "is_stream": True,
         "timeout_ms": 1000,
         "affinity": "a",
+        "max_context_tokens": 100,
+        "wants_echo": True,
+        "num_choices": 2,
+        "further_prompts": (TextPrompt("x"),),
+        "part_of": "q",
+        "choice": 1,
     },
     SubmitPrompt: {
         "request_id": "s",
@@ -61,6 +67,8 @@ OTHER: dict[type, dict[str, Any]] = {
         "presence_penalty": 0.1,
         "repetition_penalty": 1.1,
         "seed": 8,
+        "logit_bias": ((4, 1.0),),
+        "num_top_logprobs": 0,
     },
     ChatPrompt: {
         "messages": (),
@@ -71,7 +79,7 @@ OTHER: dict[type, dict[str, Any]] = {
     },
     TokenBudget: {"max_new_tokens": 8, "is_context_bound": True},
     TextPrompt: {"text": "x"},
-    TokenPrompt: {"token_ids": (1,)},
+    TokenPrompt: {"token_ids": (1,), "param": "prompt"},
 }
 """Another value for every field; whoever adds a field adds one here, and a reason to `HARMLESS` if it is harmless."""
 

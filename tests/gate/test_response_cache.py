@@ -65,8 +65,9 @@ def test_every_way_to_end_is_decided(stop: StopCause):
 
 def test_the_parts_of_an_answer_hold_nothing_that_is_not_stored():
     # A field that is added to a part must be stored as well: a hit would lack it.
-    assert ReplyDelta.__slots__ == ("text", "token_ids")
-    assert ReplyFinished.__slots__ == ("stop", "usage", "cache")
+    # Requests for log probabilities or for several choices are given no stored answer.
+    assert ReplyDelta.__slots__ == ("text", "token_ids", "logprobs", "choice", "stop")
+    assert ReplyFinished.__slots__ == ("stop", "usage", "cache", "choice")
     assert ReplyStarted.__slots__ == ("num_prompt_tokens", "num_cached_tokens")
 
 

@@ -69,7 +69,8 @@ def float32(number: float) -> float:
 
 def check_arithmetic(request: GenerationRequest) -> None:
     sampling = request.sampling
-    assert all(math.isfinite(float32(float(value))) for value in astuple(sampling))
+    numbers = [value for value in astuple(sampling) if isinstance(value, (int, float))]
+    assert all(math.isfinite(float32(float(value))) for value in [*numbers, *dict(sampling.logit_bias).values()])
     assert sampling.temperature >= 0.0
     assert math.isfinite(float32(MAX_LOGIT * float32(sampling.repetition_penalty)))
     assert math.isfinite(float32(MAX_LOGIT / float32(sampling.repetition_penalty)))

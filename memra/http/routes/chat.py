@@ -17,5 +17,7 @@ def add_chat_routes(app: QuartTrio, door: FrontDoor) -> None:
         request_id = new_request_id("chatcmpl")
         caller, body = await read_request(door, request, DECODER)
         generation = read_chat_request(body, request_id=request_id, caller=caller)
-        answer = ChatAnswer(stamp(door, generation), wants_usage_chunk=body.wants_usage_chunk)
+        wants_logprobs = generation.sampling.num_top_logprobs is not None
+        mark = stamp(door, generation)
+        answer = ChatAnswer(mark, wants_usage_chunk=body.wants_usage_chunk, wants_logprobs=wants_logprobs)
         return await respond(door, generation, answer, is_stream=bool(body.stream))

@@ -7,7 +7,7 @@ from quart_trio import QuartTrio
 from memra.http.generation import FrontDoor, new_request_id, read_request, respond, stamp
 from memra.http.wire.answer import Answer
 from memra.http.wire.completion_answer import CompletionAnswer
-from memra.http.wire.completion_request import DECODER, read_completion_request
+from memra.http.wire.completion_request import DECODER, check_native, read_completion_request
 from memra.http.wire.native_answer import NativeAnswer
 
 
@@ -22,7 +22,9 @@ def add_completion_routes(app: QuartTrio, door: FrontDoor) -> None:
         mark = stamp(door, generation)
         answer: Answer
         if door.is_openai_completion:
-            answer = CompletionAnswer(mark, wants_usage_chunk=body.wants_usage_chunk)
+            wants_logprobs = generation.sampling.num_top_logprobs is not None
+            answer = CompletionAnswer(mark, wants_usage_chunk=body.wants_usage_chunk, wants_logprobs=wants_logprobs)
         else:
+            check_native(body)
             answer = NativeAnswer(mark)
         return await respond(door, generation, answer, is_stream=bool(body.stream))

@@ -3,7 +3,7 @@
 Refuses to know HTTP. The shapes are `chat_answer`, `completion_answer` and `native_answer`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import msgspec
 from memra.errors import DeadlineExceededError
 from memra.http.errors import error_object
 from memra.messages.generation import ReplyDelta, ReplyFinished, Usage
-from memra.types import ModelName, RequestId, StopCause, TokenId
+from memra.types import ModelName, RequestId, StopCause
 
 FINISH_REASONS: Mapping[StopCause, str] = {
     StopCause.END_OF_SEQUENCE: "stop",
@@ -45,15 +45,27 @@ class Stamp:
     fingerprint: str
 
 
+@dataclass(frozen=True, slots=True)
+class WholeChoice:
+    """One complete answer.
+
+    Attributes:
+        answer: all of its deltas in one, with the choice's number.
+    """
+
+    answer: ReplyDelta
+    stop: StopCause
+
+
 class Answer(Protocol):
     """Writes one answer, either as a whole or as a stream; made for one request, not shared."""
 
-    def whole(self, text: str, token_ids: tuple[TokenId, ...], finished: ReplyFinished) -> bytes:
-        """Return the JSON body of a complete answer."""
+    def whole(self, choices: Sequence[WholeChoice], finished: ReplyFinished) -> bytes:
+        """Return the JSON body of complete answers, one or more, in order of their numbers."""
         ...
 
     def delta(self, delta: ReplyDelta) -> bytes:
-        """Return the stream's lines for more text; empty when there is nothing to show."""
+        """Return the stream's lines for more text, and for the end of its choice; empty when there is nothing."""
         ...
 
     def finish(self, finished: ReplyFinished) -> bytes:

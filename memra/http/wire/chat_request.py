@@ -18,7 +18,8 @@ from memra.http.wire.generation_fields import (
     read_affinity,
     read_stop_strings,
 )
-from memra.http.wire.refusal import refuse, refuse_unsupported
+from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
+from memra.http.wire.refusal import refuse
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
 from memra.http.wire.thinking_fields import read_thinking
 from memra.messages.generation import ChatPrompt, GenerationRequest
@@ -86,8 +87,7 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
     """
     messages = _messages(body.messages)
     check_unsupported(body)
-    if body.logprobs not in (None, False):
-        refuse_unsupported("logprobs")
+    num_top_logprobs = read_chat_logprobs(body.logprobs, body.top_logprobs)
     check_labels(body)
     max_tokens = read_count("max_tokens", body.max_tokens)
     max_completion_tokens = read_count("max_completion_tokens", body.max_completion_tokens)
@@ -95,7 +95,7 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         request_id=request_id,
         model=ModelName(body.model),
         prompt=ChatPrompt(messages, _tools(body), _template_options(body)),
-        sampling=read_sampling(body),
+        sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
         max_new_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
         stop_strings=read_stop_strings(body.stop),
         stop_token_ids=read_stop_token_ids(body.stop_token_ids),
@@ -103,11 +103,13 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         api_key=caller.api_key,
         traceparent=caller.traceparent,
         has_seed=body.seed is not None,
-        may_reuse_answer=not body.stream,
+        may_reuse_answer=not body.stream and num_top_logprobs is None,  # what is kept of an answer is its text
         is_stream=bool(body.stream),
         timeout_ms=read_count("timeout_ms", body.timeout_ms),
         affinity=read_affinity(body, caller),
         cache_salt=body.cache_salt or "",
+        max_context_tokens=read_count("max_ctx", body.max_ctx),
+        num_choices=read_choices(body.n),
     )
 
 

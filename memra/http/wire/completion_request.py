@@ -3,6 +3,7 @@
 Refuses to know tokenizers. Called by `memra.http.routes.completions`.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from memra.http.wire.generation_fields import (
     read_affinity,
     read_stop_strings,
 )
+from memra.http.wire.likelihood_fields import read_choices, read_completion_logprobs
 from memra.http.wire.refusal import refuse, refuse_unsupported
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids, read_token_ids
 from memra.http.wire.thinking_fields import read_thinking, refuse_thinking
@@ -26,13 +28,16 @@ from memra.types import ModelName, RequestId
 class CompletionRequest(GenerationFields, kw_only=True):
     """The whole body."""
 
-    prompt: str | None = None
+    prompt: str | list[str | int | list[int]] | None = None
     prompt_ids: list[int] | None = None
     chat: bool | None = None
     best_of: int | None = None
     echo: bool | None = None
     suffix: Any = None
 
+
+MAX_ANSWERS = 64
+"""To all prompts of a request together: as many rows as one request may ask for at once."""
 
 DECODER = msgspec.json.Decoder(CompletionRequest)
 
@@ -46,11 +51,18 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
     check_unsupported(body)
     _check_unsupported_here(body)
     check_labels(body)
+    prompt, *further_prompts = _prompts(body)
+    num_choices = read_choices(body.n)
+    if num_choices * (1 + len(further_prompts)) > MAX_ANSWERS:
+        refuse("prompt", f"so few prompts that they have at most {MAX_ANSWERS} answers together")
     return GenerationRequest(
         request_id=request_id,
         model=ModelName(body.model),
-        prompt=_prompt(body),
-        sampling=read_sampling(body),
+        prompt=prompt,
+        further_prompts=tuple(further_prompts),
+        num_choices=num_choices,
+        wants_echo=bool(body.echo),
+        sampling=read_sampling(body, num_top_logprobs=read_completion_logprobs(body.logprobs)),
         max_new_tokens=read_count("max_tokens", body.max_tokens),
         stop_strings=read_stop_strings(body.stop),
         stop_token_ids=read_stop_token_ids(body.stop_token_ids),
@@ -62,27 +74,63 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
         timeout_ms=read_count("timeout_ms", body.timeout_ms),
         affinity=read_affinity(body, caller),
         cache_salt=body.cache_salt or "",
+        max_context_tokens=read_count("max_ctx", body.max_ctx),
     )
 
 
 def _check_unsupported_here(body: CompletionRequest) -> None:
-    if body.logprobs is not None:
-        refuse_unsupported("logprobs")
     if body.best_of not in (None, 1):
-        refuse("best_of", "1: this server gives one choice per request")
-    if body.echo:
-        refuse_unsupported("echo")
+        refuse("best_of", "1: this server shows every answer that it computes; ask for several with `n`")
+    if body.echo and read_completion_logprobs(body.logprobs) is not None:
+        refuse("logprobs", "left out with `echo`: this server has none of a prompt's tokens")
     if body.suffix:
         refuse_unsupported("suffix")
 
 
-def _prompt(body: CompletionRequest) -> Prompt:
-    if not (body.prompt or body.prompt_ids):
-        raise InvalidRequestError("`prompt` must not be empty, unless `prompt_ids` is given.", param="prompt")
-    if body.prompt and body.chat and not body.prompt_ids:
-        message = {"role": "user", "content": body.prompt}
-        return ChatPrompt((message,), template_options=read_thinking(body, {}), param="prompt")
-    refuse_thinking(body)
+def check_native(body: CompletionRequest) -> None:
+    """Refuse what the native shape has no place for.
+
+    Raises:
+        InvalidRequestError: several answers or log probabilities are asked for.
+    """
+    several = isinstance(body.prompt, list) and not _is_token_list(body.prompt) and len(body.prompt) > 1
+    is_asked = {
+        "n": (body.n or 1) > 1,
+        "prompt": several,
+        "logprobs": read_completion_logprobs(body.logprobs) is not None,
+    }
+    for field, is_used in is_asked.items():
+        if is_used:
+            raise InvalidRequestError(
+                f"`{field}` asks for what this server's own shape has no place for; start it with MEMRA_COMPAT=openai.",
+                param=field,
+            )
+
+
+def _prompts(body: CompletionRequest) -> list[Prompt]:
+    """Return the prompts in order, at least one: `prompt_ids`, else what `prompt` holds."""
     if body.prompt_ids:
-        return TokenPrompt(read_token_ids("prompt_ids", body.prompt_ids))
-    return TextPrompt(body.prompt or "")
+        refuse_thinking(body)
+        return [TokenPrompt(read_token_ids("prompt_ids", body.prompt_ids))]
+    sent = body.prompt if isinstance(body.prompt, list) and not _is_token_list(body.prompt) else [body.prompt]
+    is_chat = body.chat and any(isinstance(item, str) for item in sent)
+    options = read_thinking(body, {}) if is_chat else {}
+    if not is_chat:
+        refuse_thinking(body)
+    return [_prompt(item, options, is_chat=bool(is_chat)) for item in sent or [None]]
+
+
+def _prompt(item: Any, options: Mapping[str, Any], *, is_chat: bool) -> Prompt:
+    if not item:
+        raise InvalidRequestError("`prompt` must not be empty, unless `prompt_ids` is given.", param="prompt")
+    if isinstance(item, int):
+        refuse("prompt", "text, a list of texts, token ids, or a list of lists of token ids")
+    if isinstance(item, list):
+        return TokenPrompt(read_token_ids("prompt", item), param="prompt")
+    if is_chat:
+        return ChatPrompt(({"role": "user", "content": item},), template_options=options, param="prompt")
+    return TextPrompt(item)
+
+
+def _is_token_list(prompt: list[Any]) -> bool:
+    return bool(prompt) and all(isinstance(item, int) for item in prompt)

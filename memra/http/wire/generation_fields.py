@@ -34,7 +34,7 @@ class GenerationFields(ThinkingFields, kw_only=True):
 
     model: str
     max_tokens: int | None = None
-    max_ctx: Any = None
+    max_ctx: int | None = None
     timeout_ms: int | None = None
     stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
@@ -44,7 +44,6 @@ class GenerationFields(ThinkingFields, kw_only=True):
     session_id: str | None = None
     cache_salt: str | None = None
     n: int | None = None
-    logit_bias: Any = None
     logprobs: Any = None
     top_logprobs: Any = None
     response_format: Any = None
@@ -84,18 +83,10 @@ def check_unsupported(fields: GenerationFields) -> None:
     Raises:
         InvalidRequestError: such a field is present.
     """
-    if fields.n not in (None, 1):
-        refuse("n", "1: this server gives one choice per request")
-    if fields.logit_bias is not None:
-        refuse_unsupported("logit_bias")
-    if fields.top_logprobs is not None:
-        refuse_unsupported("top_logprobs")
     if fields.response_format not in (None, {"type": "text"}):
         refuse_unsupported("response_format", 'only {"type": "text"} is')
     if fields.parallel_tool_calls is False:
         refuse("parallel_tool_calls", "true: this server cannot hold a model to one call")
-    if fields.max_ctx is not None:
-        refuse_unsupported("max_ctx", "bound the answer with `max_tokens`")
 
 
 def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -4,12 +4,12 @@ Refuses to know HTTP. A stream has one unnamed event a token, then `event: done`
 See `memra.http.wire.answer.Answer`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memra.http.wire.answer import Stamp, encode, error_beside
+from memra.http.wire.answer import Stamp, WholeChoice, encode, error_beside
 from memra.messages.generation import ReplyDelta, ReplyFinished
-from memra.types import StopCause, TokenId
+from memra.types import StopCause
 
 STOP_REASONS: Mapping[StopCause, str] = {
     StopCause.END_OF_SEQUENCE: "Eos",
@@ -30,11 +30,11 @@ class NativeAnswer:
         self._model = stamp.model
         self._head = b'data: {"model":' + encode(stamp.model) + b',"id":'
 
-    def whole(self, text: str, token_ids: tuple[TokenId, ...], finished: ReplyFinished) -> bytes:
-        """Return the JSON body of a complete answer."""
-        return encode(
-            {"model": self._model, "text": text, "tokens": token_ids, **_summary(finished), **error_beside(finished)}
-        )
+    def whole(self, choices: Sequence[WholeChoice], finished: ReplyFinished) -> bytes:
+        """Return the JSON body of a complete answer; the shape has room for one."""
+        (choice,) = choices
+        said = {"model": self._model, "text": choice.answer.text, "tokens": choice.answer.token_ids}
+        return encode({**said, **_summary(finished), **error_beside(finished)})
 
     def delta(self, delta: ReplyDelta) -> bytes:
         """Return one event a token; text that several tokens share comes with the last of them."""

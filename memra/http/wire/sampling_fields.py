@@ -9,6 +9,7 @@ import secrets
 
 import msgspec
 
+from memra.http.wire.likelihood_fields import read_logit_bias
 from memra.http.wire.refusal import refuse
 from memra.messages.sampling import SamplingParams
 
@@ -36,10 +37,15 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
     seed: int | None = None
+    logit_bias: dict[str, float] | None = None
 
 
-def read_sampling(fields: SamplingFields) -> SamplingParams:
+def read_sampling(fields: SamplingFields, *, num_top_logprobs: int | None = None) -> SamplingParams:
     """Return the sampling settings; a request without a seed gets a fresh random one.
+
+    Args:
+        fields: as sent.
+        num_top_logprobs: already read, since the routes spell it differently.
 
     Raises:
         InvalidRequestError: a value is out of range.
@@ -59,6 +65,8 @@ def read_sampling(fields: SamplingFields) -> SamplingParams:
             default=1.0,
         ),
         seed=_seed(fields.seed),
+        logit_bias=read_logit_bias(fields.logit_bias),
+        num_top_logprobs=num_top_logprobs,
     )
 
 
