@@ -1,42 +1,56 @@
 """Log probabilities on their way up, in step with the text: none is told before its token's text is shown.
 
-So a stop string's tokens never show, neither as text nor here. Knows ids and bytes; what a token stands for it asks the
-reader of the answer. Owned by one reply.
+So a token that lies within a stop string never shows, neither as text nor here. Counts bytes; what a token stands for
+and how much text is held back it asks the reader of the answer. Owned by one reply.
 """
 
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, replace
 
 from memra.messages.generation import TokenLogprob
 from memra.messages.prompt import AnswerReader
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An entry, and where its token's bytes lie in all that was read."""
+
+    entry: TokenLogprob
+    start: int
+    end: int
 
 
 class LogprobQueue:
     """The entries of one answer, in order: held first, then ready, then taken."""
 
     def __init__(self, reader: AnswerReader) -> None:
-        """Start empty.
-
-        Args:
-            reader: knows what a token stands for.
-        """
+        """Start empty, with a reader that has read nothing."""
         self._reader = reader
-        self._held: list[TokenLogprob] = []
+        self._held: deque[_Held] = deque()
         self._ready: list[TokenLogprob] = []
+        self._num_read = 0
 
     @property
     def has_ready(self) -> bool:
         """Whether there is something to take."""
         return bool(self._ready)
 
-    def hold(self, entry: TokenLogprob) -> None:
-        """Take the entry of a token whose text may not be shown yet."""
+    def note(self, entry: TokenLogprob) -> None:
+        """Take the entry of the token that was read last; those whose text is shown by now are ready."""
         spell = self._reader.token_bytes
         top_bytes = tuple(spell(token_id) for token_id, _ in entry.top)
-        self._held.append(replace(entry, text_bytes=spell(entry.token_id), top_bytes=top_bytes))
+        spelled = replace(entry, text_bytes=spell(entry.token_id), top_bytes=top_bytes)
+        start, self._num_read = self._num_read, self._reader.num_read_bytes
+        self._held.append(_Held(spelled, start, self._num_read))
+        num_shown = self._num_read - self._reader.num_held_bytes
+        while self._held and self._held[0].end <= num_shown:
+            self._ready.append(self._held.popleft().entry)
 
-    def release(self) -> None:
-        """Note that the text of all tokens so far is shown."""
-        self._ready += self._held
+    def end(self) -> None:
+        """Note that the answer is complete: whatever is shown in part is ready, and the rest is dropped."""
+        num_shown = self._reader.num_read_bytes - self._reader.num_held_bytes
+        is_stopped = self._reader.is_stopped
+        self._ready += [held.entry for held in self._held if held.start < num_shown or not is_stopped]
         self._held.clear()
 
     def take(self) -> tuple[TokenLogprob, ...]:

@@ -222,11 +222,10 @@ class WorkerReply:
             text = reader.read((token_id,))
             self._num_generated += 1
             self._token_ids.append(token_id)
-            if event.logprobs:
-                self._logprobs.hold(event.logprobs[index])
             if text:
                 self._text.append(text)
-                self._logprobs.release()
+            if event.logprobs:
+                self._logprobs.note(event.logprobs[index])
             if reader.is_stopped:
                 self._stop_at_string()
                 return
@@ -236,6 +235,7 @@ class WorkerReply:
 
     def _stop_at_string(self) -> None:
         self._stop = StopCause.STOP_STRING
+        self._logprobs.end()
         self._let_go()
 
     def _end_late(self) -> None:
@@ -256,10 +256,10 @@ class WorkerReply:
         held_back = self._prompt.reader.finish()
         if held_back:
             self._text.append(held_back)
+        self._logprobs.end()
         if self._prompt.reader.is_stopped:
             self._stop = StopCause.STOP_STRING
             return
-        self._logprobs.release()
         is_cut_by_context = stop is StopCause.MAX_TOKENS and self._budget.is_context_bound
         self._stop = StopCause.CONTEXT_FULL if is_cut_by_context else stop
 

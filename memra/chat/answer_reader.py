@@ -36,6 +36,17 @@ class TextAnswerReader:
         """Whether a stop string was found: nothing more will be shown, and generation may end."""
         return self._stops is not None and self._stops.is_stopped
 
+    @property
+    def num_read_bytes(self) -> int:
+        """What all tokens so far add to a text."""
+        return self._words.num_read_bytes
+
+    @property
+    def num_held_bytes(self) -> int:
+        """What of that, at its end, is not shown yet, or never will be because a stop string begins there."""
+        held = self._words.num_held_bytes
+        return held if self._stops is None else held + self._stops.num_held_bytes
+
     def token_bytes(self, token_id: TokenId) -> bytes:
         """Return what a token stands for by itself, a control token by its name; changes nothing."""
         return self._tokenizer.token_bytes(token_id, show_control=True)

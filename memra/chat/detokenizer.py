@@ -28,8 +28,19 @@ class Detokenizer:
             drop_first_space: whether the answer begins a stretch of text that the tokenizer gave a space.
         """
         self._pieces = pieces
+        self._num_read_bytes = 0
         self._pending = b""
         self._drops_space = drop_first_space
+
+    @property
+    def num_read_bytes(self) -> int:
+        """What all tokens so far add to a text."""
+        return self._num_read_bytes
+
+    @property
+    def num_held_bytes(self) -> int:
+        """What is held back because it may still become a character."""
+        return len(self._pending)
 
     def push(self, token_ids: Iterable[TokenId]) -> str:
         """Take more tokens and return the characters that are whole now; ids without a token add nothing."""
@@ -38,6 +49,7 @@ class Detokenizer:
             data = self._pending + b"".join([pieces[token_id] for token_id in token_ids])
         except IndexError:
             data = self._pending + b"".join([pieces[token_id] for token_id in token_ids if token_id < len(pieces)])
+        self._num_read_bytes += len(data) - len(self._pending)
         if self._drops_space and data:
             self._drops_space = False
             data = data.removeprefix(b" ")

@@ -35,7 +35,13 @@ class StopStrings:
         self._first_chars = frozenset(stop[0] for stop in stops)
         self._longest = max(map(len, stops), default=0)
         self._held = ""
+        self._hidden = ""
         self._is_stopped = False
+
+    @property
+    def num_held_bytes(self) -> int:
+        """What is held back, or hidden for good as a stop string and what came with its end, as UTF-8."""
+        return len((self._held or self._hidden).encode())
 
     @property
     def is_stopped(self) -> bool:
@@ -55,6 +61,7 @@ class StopStrings:
                 continue
             if any(text.startswith(stop, start) for stop in self._stops):
                 self._is_stopped = True
+                self._hidden = text[start:]
                 return text[:start]
             if len(text) - start < self._longest and self._may_begin(text[start:]):
                 self._held = text[start:]
@@ -68,6 +75,7 @@ class StopStrings:
         if not starts:
             return text
         self._is_stopped = True
+        self._hidden = text[min(starts) :]
         return text[: min(starts)]
 
     def _may_begin(self, end: str) -> bool:

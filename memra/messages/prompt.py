@@ -23,6 +23,16 @@ class AnswerReader(Protocol):
         """Whether a stop string was found: nothing more will be shown, and generation may end."""
         ...
 
+    @property
+    def num_read_bytes(self) -> int:
+        """What all tokens so far add to a text."""
+        ...
+
+    @property
+    def num_held_bytes(self) -> int:
+        """What of that, at its end, is not shown yet, or never will be because a stop string begins there."""
+        ...
+
     def token_bytes(self, token_id: TokenId) -> bytes:
         """Return what a token stands for by itself, a control token by its name; changes nothing."""
         ...

@@ -247,15 +247,18 @@ class FakeReader:
     def __init__(self, stop_strings: tuple[str, ...]) -> None:
         self._stops = stop_strings
         self._held = ""
+        self._num_read = 0
         self.is_stopped = False
 
     def read(self, token_ids: tuple[int, ...]) -> str:
         self._held += "".join(map(chr, token_ids))
+        self._num_read += len(token_ids)
         for stop in self._stops:
             place = self._held.find(stop)
             if place >= 0:
                 self.is_stopped = True
-                return self._held[:place]
+                text, self._held = self._held[:place], self._held[place:]
+                return text
         keep = max((len(stop) - 1 for stop in self._stops), default=0)
         cut = max(0, len(self._held) - keep)
         text, self._held = self._held[:cut], self._held[cut:]
@@ -263,6 +266,14 @@ class FakeReader:
 
     def finish(self) -> str:
         return self._held
+
+    @property
+    def num_read_bytes(self) -> int:
+        return self._num_read
+
+    @property
+    def num_held_bytes(self) -> int:
+        return len(self._held)
 
     def token_bytes(self, token_id: int) -> bytes:
         return chr(token_id).encode()

@@ -1,5 +1,6 @@
 """How a worker's events become the parts of an answer, event by event."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from memra.actors.reply import StageTimes, WorkerReply
 from memra.errors import OverloadedError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
-from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted
+from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, TokenLogprob
 from memra.messages.prompt import PromptRendered
 from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
 from memra.types import Lane, RequestId, StopCause
@@ -20,13 +21,13 @@ R = RequestId("r")
 class Desk:
     """One reply, and a hand that puts events into it."""
 
-    def __init__(self, reader: Any, *, is_context_bound: bool = False) -> None:
+    def __init__(self, reader: Any, *, is_context_bound: bool = False, echo: str = "") -> None:
         self._stream = ReplyStream()
         self.num_aborts = 0
         self.times = StageTimes(admitted_ns=1_000, submitted_ns=2_000)
         self.reply = WorkerReply(
             self._stream,
-            PromptRendered((1, 2, 3), frozenset({0}), 100, reader),
+            PromptRendered((1, 2, 3), frozenset({0}), 100, reader, echo=echo),
             admitted=RequestAdmitted(R, "default", Lane.JUDGE, 4, 3),
             budget=TokenBudget(10, is_context_bound),
             times=self.times,
@@ -147,3 +148,41 @@ async def test_the_time_is_counted_from_admission_to_the_last_token(kit: Any):
     assert finished.usage.elapsed_s == 2.0  # type: ignore[union-attr]
     assert desk.times.started_ns == 2_000, "a step that began before the prompt came does not shorten its wait"
     assert desk.times.first_token_ns == 1_000_001_000
+
+
+def likely(text: str, total: int, stop: StopCause | None = None) -> TokensGenerated:
+    entries = tuple(TokenLogprob(ord(char), -1.0, ((ord(char), -1.0), (ord("?"), -2.0))) for char in text)
+    return replace(tokens(text, total, stop), logprobs=entries)
+
+
+def told(parts: list[ReplyPart]) -> list[tuple[str, bytes]]:
+    """Text and tokens of each delta."""
+    deltas = [part for part in parts if isinstance(part, ReplyDelta)]
+    return [(delta.text, b"".join(entry.text_bytes for entry in delta.logprobs)) for delta in deltas]
+
+
+async def test_log_probabilities_come_with_the_text_of_their_tokens(kit: Any):
+    desk = Desk(kit.Reader(("cdx",)))
+    desk.put(PromptStarted(R, 0), likely("a", 1))
+    parts = [await anext(desk.reply), await anext(desk.reply)]
+    for char, total in (("b", 2), ("c", 3), ("d", 4)):
+        desk.put(likely(char, total))
+        parts.append(await anext(desk.reply))
+    desk.put(likely("e", 5, StopCause.MAX_TOKENS))
+    parts += await desk.read()
+    assert told(parts) == [("", b""), ("", b""), ("a", b"a"), ("b", b"b"), ("cde", b"cde")]
+    assert parts[-2].logprobs[0].top_bytes == (b"c", b"?")  # type: ignore[union-attr]
+
+
+async def test_the_tokens_of_a_stop_string_have_no_log_probabilities(kit: Any):
+    desk = Desk(kit.Reader(("cd",)))
+    desk.put(PromptStarted(R, 0), likely("a", 1), likely("b", 2), likely("c", 3), likely("d", 4))
+    assert told(await desk.read()) == [("ab", b"ab")]
+
+
+async def test_an_echo_comes_before_the_answer(kit: Any):
+    desk = Desk(kit.Reader(()), echo="what?")
+    desk.put(PromptStarted(R, 0), tokens("a", 1, StopCause.MAX_TOKENS))
+    started, echo, delta, _ = await desk.read()
+    assert started == ReplyStarted(3, 0)
+    assert (echo, delta) == (ReplyDelta("what?"), ReplyDelta("a", (97,)))

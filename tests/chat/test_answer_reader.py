@@ -58,3 +58,20 @@ def test_the_space_that_the_tokenizer_adds_is_dropped_after_a_control_token_only
     assert TextAnswerReader(tokenizer, prompt_ids=(0, 1)).read((1,)) == " Hello"
     assert TextAnswerReader(tokenizer).read((1,)) == "Hello"
     assert TextAnswerReader(make_tokenizer(), prompt_ids=(0,)).read((1,)) == " Hello"
+
+
+def test_a_token_is_spelled_without_being_read():
+    reader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,))
+    assert reader.read((3,)) == ""
+    assert [reader.token_bytes(token_id) for token_id in range(6)] == [b"<end>", *PIECES[1:], b""]
+    assert reader.read((4,)) == "\u00e9"
+
+
+def test_it_tells_how_much_of_what_it_read_is_not_shown():
+    reader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,), stop_strings=("STOPSTOP",))
+    counts = []
+    for token_id in (1, 3, 4, 2, 0, 1, 2, 2):
+        reader.read((token_id,))
+        counts.append((reader.num_read_bytes, reader.num_held_bytes))
+    assert counts == [(6, 0), (7, 1), (8, 0), (12, 4), (12, 4), (18, 0), (22, 4), (26, 8)]
+    assert reader.is_stopped

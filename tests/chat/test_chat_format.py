@@ -105,6 +105,19 @@ def test_a_stop_token_outside_the_vocabulary_is_refused_by_its_id(token_id: int)
     _render(_format(), TextPrompt("x"), stop_token_ids=frozenset({0, 260}))
 
 
+def test_a_biased_token_outside_the_vocabulary_is_refused_by_its_id():
+    with pytest.raises(InvalidRequestError, match=r"'logit_bias' holds 261; .*size 261") as refusal:
+        _render(_format(), TextPrompt("x"), biased_ids=frozenset({5, 261}))
+    assert refusal.value.param == "logit_bias"
+
+
+def test_the_prompt_comes_back_as_text_where_it_is_wanted():
+    ids = _render(_format(), TextPrompt("x y")).prompt_ids
+    for prompt in (TextPrompt("x y"), TokenPrompt(ids)):
+        assert _render(_format(), prompt).echo == ""
+        assert _render(_format(), prompt, wants_echo=True).echo == "x y"
+
+
 @pytest.mark.parametrize(
     ("prompt", "param"),
     [

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memra.errors import ContextLengthError
+from memra.errors import ContextLengthError, InvalidRequestError
 from memra.gate.context_budget import TokenBudget, resolve_budget
 
 CASES = [
@@ -33,6 +33,27 @@ def test_a_prompt_that_fills_the_context_is_refused_with_both_numbers(num_prompt
     with pytest.raises(ContextLengthError, match=rf"{num_prompt} tokens.*holds 4096") as refused:
         resolve_budget(num_prompt, asked, context_tokens=4096, context_floor_tokens=512, param="messages")
     assert refused.value.param == "messages"
+
+
+@pytest.mark.parametrize(
+    ("asked", "max_context", "budget"),
+    [
+        (None, 1000, 900),
+        (None, 100, 412),  # no less than the floor
+        (50, 1000, 50),
+        (2000, 1000, 900),
+        (None, 4096, 3996),
+    ],
+)
+def test_a_client_may_say_how_much_context_it_wants(asked: int | None, max_context: int, budget: int):
+    resolved = resolve_budget(100, asked, context_tokens=4096, context_floor_tokens=512, max_context_tokens=max_context)
+    assert resolved == TokenBudget(budget, is_context_bound=asked is None or asked > budget)
+
+
+def test_more_context_than_the_model_has_is_refused_by_name():
+    with pytest.raises(InvalidRequestError, match=r"`max_ctx` is 4097.*holds 4096") as refused:
+        resolve_budget(1, 1, context_tokens=4096, context_floor_tokens=512, max_context_tokens=4097)
+    assert refused.value.param == "max_ctx"
 
 
 @given(st.integers(0, 300), st.none() | st.integers(0, 300), st.integers(1, 300), st.integers(16, 300))
