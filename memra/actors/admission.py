@@ -74,15 +74,8 @@ class AdmissionRules:
 
 @dataclass(frozen=True, slots=True)
 class _Guest:
-    """A request in the house.
-
-    Attributes:
-        has_slot: its own; one that is part of another runs under that one's.
-    """
-
     model: ModelName
     admitted: RequestAdmitted
-    has_slot: bool = True
 
 
 class Admission(TrioActor):
@@ -166,8 +159,9 @@ class Admission(TrioActor):
         return admitted
 
     def _admit_part(self, request: AdmitRequest, whole: _Guest) -> RequestAdmitted:
+        """Let in what runs under another request's slot; it has none of its own to give back."""
         admitted = replace(whole.admitted, request_id=request.request_id)
-        self._guests[request.request_id] = _Guest(whole.model, admitted, has_slot=False)
+        self._guests[request.request_id] = _Guest(whole.model, admitted)
         return admitted
 
     def _take_slot(self, request: AdmitRequest) -> SlotTaken:
@@ -198,17 +192,13 @@ class Admission(TrioActor):
             return self._desk.reserve(wanted, guest.model, guest.admitted.lane)
         except RequestError as error:
             del self._guests[wanted.request_id]
-            self._give_back(wanted.request_id, guest)
+            self._slots.release(wanted.request_id)
             if isinstance(error, BusyError):
                 self._num_shed[guest.admitted.lane] += 1
                 error.slots_limit = guest.admitted.slots_limit
                 error.slots_remaining = guest.admitted.slots_remaining
                 error.slots_reset_s = self._reset_s()
             raise
-
-    def _give_back(self, request_id: RequestId, guest: _Guest) -> None:
-        if guest.has_slot:
-            self._slots.release(request_id)
 
     def _reset_s(self) -> int:
         return self._reset.reset_s(self._desk.step_p50_ms)
@@ -225,7 +215,7 @@ class Admission(TrioActor):
         guest = self._guests.pop(release.request_id, None)
         if guest is None:
             return  # refused, or its asker left before it heard the answer
-        self._give_back(release.request_id, guest)
+        self._slots.release(release.request_id)
         self._desk.release(release.request_id)
         if release.stop is not None and release.usage is not None:
             self._reset.note_answer(release.usage.completion_tokens)

@@ -160,3 +160,22 @@ def test_a_long_prompt_is_computed_once_for_all_its_choices(client: openai.OpenA
     num_computed = after["computed_tokens_in"] - before["computed_tokens_in"]
     assert after["prompt_tokens_in"] - before["prompt_tokens_in"] == 8 * answer.usage.prompt_tokens
     assert answer.usage.prompt_tokens <= num_computed < 1.6 * answer.usage.prompt_tokens
+
+
+def test_a_client_that_leaves_leaves_no_row_behind(client: openai.OpenAI, server: Server):
+    before = server.metrics()
+    stream = chat(client, n=4, max_tokens=2000, logit_bias={"2": -100}, stream=True)
+    next(iter(stream))
+    stream.close()
+    server.wait_for_metrics(active_sessions=0, admission_inflight=0, aborted=before["aborted"] + 4)
+
+
+def test_more_choices_than_rows_take_turns(start: Start, smollm2_path: Path, client: openai.OpenAI):
+    narrow = start("-m", f"small={smollm2_path}", environ={"MEMRA_COMPAT": "openai", "MEMRA_MAX_ROWS": "2"})
+    with openai.OpenAI(base_url=f"{narrow.url}/v1", api_key="none", max_retries=0) as other:
+        fields: Any = {"n": 8, "max_tokens": 6, "logprobs": True}
+        told = [
+            [(choice.message.content, choice.logprobs) for choice in chat(one, **fields).choices]
+            for one in (client, other)
+        ]
+    assert told[0] == told[1]
