@@ -86,8 +86,9 @@ async def test_a_client_that_leaves_takes_every_choice_with_it(kit: Any):
             async for part in reply:
                 if isinstance(part, ReplyDelta):
                     break
-        await kit.eventually(lambda: len(running.engine.aborted) == 3)
-        assert set(running.engine.aborted) == {"r1", "r1-1", "r1-2"}
+        # A fast worker may have completed one before its reader came to leave.
+        await kit.eventually(lambda: len(running.engine.aborted) + running.engine.num_completed == 3)
+        assert set(running.engine.aborted) <= {"r1", "r1-1", "r1-2"}
         await running.is_empty()
 
 
