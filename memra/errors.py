@@ -87,6 +87,22 @@ class UnknownModelError(InvalidRequestError):
     """No model of that name is served."""
 
 
+class WrongTaskError(InvalidRequestError):
+    """The model does something else with text than it was asked for."""
+
+
+class UnlistedModelError(RequestError):
+    """A model was asked about, rather than asked for, and no such name is served."""
+
+
+class UnknownRequestError(RequestError):
+    """No request of that id is under way for that key."""
+
+
+class RequestCancelledError(RequestError):
+    """The request was ended before its answer was complete, because its sender asked for that."""
+
+
 class InvalidLaneError(InvalidRequestError):
     """The `x-lane` header names no lane."""
 

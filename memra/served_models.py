@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 
 from memra.chat.chat_format import ChatFormat
+from memra.chat.text_format import TextFormat
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.model_building import ModelPlan, build_model, cache_bytes, plan_model
@@ -24,14 +25,15 @@ from memra.loading.requantisation import WeightQuant, requantised
 from memra.loading.sources import ModelEntry, parse_model_argument, parse_models, resolve_source
 from memra.messages.models import ModelTerms
 from memra.model_terms import read_terms, source_of
-from memra.models.registry import build_program, refuse_embedding_model
+from memra.models.registry import build_program, task_of
 from memra.settings import EngineSettings, ModelSettings, Settings
-from memra.types import ModelName
+from memra.types import ModelName, ModelTask
 
 log = logging.getLogger(__name__)
 
 _MB = 1_000_000
 _MIB = 1 << 20
+_DEEDS = {ModelTask.GENERATE: "", ModelTask.EMBED: " for embeddings", ModelTask.RANK: " for ranking"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class ServedModel:
     name: ModelName
     checkpoint: Checkpoint
     plan: ModelPlan
-    chat_format: ChatFormat
+    renderer: ChatFormat | TextFormat
     settings: EngineSettings
 
     @property
@@ -55,9 +57,14 @@ class ServedModel:
         return self.checkpoint.identity
 
     @property
-    def renderer(self) -> ChatFormat:
-        """Its way from words to tokens."""
-        return self.chat_format
+    def task(self) -> ModelTask:
+        """What it does with text."""
+        return task_of(self.plan.program)
+
+    @property
+    def embedding_width(self) -> int | None:
+        """Values of one of its vectors; None for a model that makes none."""
+        return self.plan.program.output_width if self.task is ModelTask.EMBED else None
 
     @property
     def num_bytes(self) -> int:
@@ -91,8 +98,9 @@ class ServedModel:
         for tensor in self.checkpoint.tensors.values():
             quant_types[tensor.quant_type] += tensor.num_bytes
         main_type, _ = quant_types.most_common(1)[0]
+        architecture = f"{self.plan.program.architecture}{_DEEDS[self.task]}"
         return (
-            f"{self.name}: {self.plan.program.architecture}, {main_type}, {self.checkpoint.size_bytes / _MB:,.0f} MB, "
+            f"{self.name}: {architecture}, {main_type}, {self.checkpoint.size_bytes / _MB:,.0f} MB, "
             f"context {self.plan.context_tokens:,} tokens, from {self.checkpoint.path}"
         )
 
@@ -171,11 +179,16 @@ class ServedModels:
         checkpoint = open_checkpoint(path, overrides=entry.overrides)
         shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
         program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
-        refuse_embedding_model(program)
         plan = plan_model(program, self._choice, kv_memory_mb=terms.kv_memory_mb or settings.engine.kv_memory_mb)
         checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
-        chat_format = ChatFormat.build(checkpoint.vocabulary, context_tokens=plan.context_tokens)
-        return ServedModel(entry.name, checkpoint, plan, chat_format, settings.engine)
+        return ServedModel(entry.name, checkpoint, plan, _renderer(checkpoint, plan), settings.engine)
+
+
+def _renderer(checkpoint: Checkpoint, plan: ModelPlan) -> ChatFormat | TextFormat:
+    task, vocabulary = task_of(plan.program), checkpoint.vocabulary
+    if task is ModelTask.GENERATE:
+        return ChatFormat.build(vocabulary, context_tokens=plan.context_tokens)
+    return TextFormat.build(vocabulary, task=task, context_tokens=plan.context_tokens, is_causal=plan.program.is_causal)
 
 
 def refuse_crowding(models: Sequence[ServedModel], limit_bytes: int | None) -> None:

@@ -47,6 +47,16 @@ class CacheStatus(StrEnum):
     """Computed, and no equal request may have it: answers are not kept here, or this one depends on chance."""
 
 
+class ModelTask(StrEnum):
+    """What a model does with text."""
+
+    GENERATE = "generate"
+    EMBED = "embed"
+    """Makes one vector of a text."""
+    RANK = "rank"
+    """Scores how well a document answers a query."""
+
+
 class WorkerPhase(StrEnum):
     """What the worker is doing, as the health probes report it."""
 

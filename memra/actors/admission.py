@@ -1,12 +1,13 @@
 """Admission: decides who comes in, and writes down how each request ended.
 
-It accepts `CheckKey` (asked; answered with None), `AdmitRequest` (asked; answered with `RequestAdmitted`) and, once the
-size of an admitted request is known, `ReserveWork` (asked; answered with `WorkReserved`), all of which it may refuse
-with a `RequestError`; `ReportAdmissions` (asked; answered with `AdmissionsReported`); and, told, `ReleaseSlot` and
-`RefuseNewWork`. For every request that was let in it hands one `RequestEnded` to an observer; one that is refused a
-place at the worker was not let in. The checks come in the order key, model, drain, lane, slot, so that nobody without a
-key learns anything. A failing observer is logged and disturbs nobody. The policies are `memra.gate`'s and
-`memra.lanes`'; here are only their state's one owner and the worker's gauges, read and never waited for.
+It accepts `CheckKey` (asked; answered with None), `CheckOwner` (asked; answered with whether a request is that key's),
+`AdmitRequest` (asked; answered with `RequestAdmitted`) and, once the size of an admitted request is known,
+`ReserveWork` (asked; answered with `WorkReserved`), all of which it may refuse with a `RequestError`;
+`ReportAdmissions` (asked; answered with `AdmissionsReported`); and, told, `ReleaseSlot` and `RefuseNewWork`. For every
+request that was let in it hands one `RequestEnded` to an observer; one that is refused a place at the worker was not
+let in. The checks come in the order key, model, drain, lane, slot, so that nobody without a key learns anything. A
+failing observer is logged and disturbs nobody. The policies are `memra.gate`'s and `memra.lanes`'; here are only their
+state's one owner and the worker's gauges, read and never waited for.
 """
 
 import logging
@@ -31,6 +32,7 @@ from memra.messages.admission import (
     AdmissionsReported,
     AdmitRequest,
     CheckKey,
+    CheckOwner,
     ReleaseSlot,
     ReportAdmissions,
     RequestAdmitted,
@@ -115,11 +117,13 @@ class Admission(TrioActor):
         self._guests: dict[RequestId, _Guest] = {}
         self._drain_deadline: float | None = None
 
-    def handle(self, message: Any) -> RequestAdmitted | WorkReserved | AdmissionsReported | None:
+    def handle(self, message: Any) -> RequestAdmitted | WorkReserved | AdmissionsReported | bool | None:
         """Handle one message; see the module for those accepted."""
         match message:
             case CheckKey(api_key):
                 self._keys.identify(api_key)
+            case CheckOwner(request_id, api_key):
+                return self._is_owner(request_id, api_key)
             case AdmitRequest():
                 with stage_span(names.SPAN_ADMISSION, message.traceparent):
                     return self._admit(message)
@@ -134,6 +138,11 @@ class Admission(TrioActor):
             case _:
                 raise UnknownMessageError(self, message)
         return None
+
+    def _is_owner(self, request_id: RequestId, api_key: str | None) -> bool:
+        tenant = self._keys.identify(api_key)
+        guest = self._guests.get(request_id)
+        return guest is not None and guest.admitted.tenant == tenant
 
     def _admit(self, request: AdmitRequest) -> RequestAdmitted:
         tenant = self._keys.identify(request.api_key)
@@ -217,7 +226,7 @@ class Admission(TrioActor):
             return  # refused, or its asker left before it heard the answer
         self._slots.release(release.request_id)
         self._desk.release(release.request_id)
-        if release.stop is not None and release.usage is not None:
+        if release.stop is not None and release.usage is not None and release.usage.completion_tokens:
             self._reset.note_answer(release.usage.completion_tokens)
         record = RequestEnded(
             request_id=release.request_id,

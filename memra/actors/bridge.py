@@ -19,11 +19,12 @@ from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, pub
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_walk import RequestWalk, Stations
 from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
+from memra.actors.text_walk import TextWalk, detokenize, tokenize
 from memra.actors.ticket import Ticket
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.prefix_handoff import ExportReport
-from memra.errors import DrainingError, OverloadedError
-from memra.messages.admission import AdmissionsReported, CheckKey, ReportAdmissions
+from memra.errors import DrainingError, OverloadedError, UnknownRequestError
+from memra.messages.admission import AdmissionsReported, CheckKey, CheckOwner, ReportAdmissions
 from memra.messages.generation import GenerationRequest
 from memra.messages.lifecycle import HealthReported, ReportHealth
 from memra.messages.models import (
@@ -43,7 +44,9 @@ from memra.messages.prefixes import (
     TenantPurged,
     TrimPrefixes,
 )
-from memra.types import ModelName
+from memra.messages.replies import CancelReply
+from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
+from memra.types import ModelName, ModelTask, RequestId
 
 _REPORT_WITHIN_S = 0.5
 """How long the counters wait for a busy worker; a scraper gives up after seconds, and the last known ones serve."""
@@ -79,6 +82,16 @@ class ActorHouse:
         """The longest sequence that a model serves; None until it was opened once."""
         entry = self._catalogue.find(model)
         return None if entry is None else entry.context_tokens
+
+    def task(self, model: ModelName) -> ModelTask | None:
+        """What a model does with text; None until it was opened once."""
+        entry = self._catalogue.find(model)
+        return None if entry is None else entry.task
+
+    def embedding_width(self, model: ModelName) -> int | None:
+        """Values of a vector of a model; None for one that makes none, and until it was opened once."""
+        entry = self._catalogue.find(model)
+        return None if entry is None else entry.embedding_width
 
     async def load_model(
         self, name: ModelName, source: str | None = None, *, terms: ModelTerms | None = None
@@ -152,6 +165,49 @@ class ActorHouse:
             yield await walk.enter()
         finally:
             walk.leave()
+
+    async def pool_texts(self, request: TextsRequest) -> TextVectors:
+        """Admit, render and compute texts; being cancelled frees everything that the request holds.
+
+        Raises:
+            RequestError: the request is refused, or failed.
+        """
+        walk = TextWalk(request, self._stations)
+        try:
+            return await walk.walk()
+        finally:
+            walk.leave()
+
+    async def tokenize(self, request: TokenizeRequest) -> TextTokenized:
+        """Turn a prompt into token ids; holds no slot, and loads the model if need be.
+
+        Raises:
+            RequestError: the model is unknown or cannot be loaded, or the prompt cannot be rendered.
+        """
+        return await tokenize(request, self._stations)
+
+    async def detokenize(self, request: DetokenizeRequest) -> str:
+        """Turn token ids into text; as `tokenize`.
+
+        Raises:
+            RequestError: the model is unknown or cannot be loaded, or an id is outside of its vocabulary.
+        """
+        return await detokenize(request, self._stations)
+
+    async def cancel(self, request_id: RequestId, api_key: str | None) -> None:
+        """End a request under way: whoever reads its answer gets a `RequestCancelledError` behind what is there.
+
+        Raises:
+            AuthenticationError: the key opens nothing here.
+            UnknownRequestError: no such request of this key is under way.
+        """
+        try:
+            is_owner = await ask(self._stations.admission, CheckOwner(request_id, api_key))
+            if is_owner and await ask(self._stations.ingress, CancelReply(request_id)):
+                return
+        except ActorDeadError:
+            raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
+        raise UnknownRequestError(f"No request {request_id!r} of yours is under way; it may have ended.", param="id")
 
     async def report_health(self) -> HealthReported:
         """Return the state that the probes show; answers at once, also when the worker hangs."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from memra.messages.models import ModelTerms
-from memra.types import ModelName
+from memra.types import ModelName, ModelTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +19,16 @@ class CatalogueEntry:
         source: as a user wrote it at run time; None where it is the configured one.
         context_tokens: None until the model was opened once.
         has_failed: its last load went wrong.
+        task: what it does with text; None until it was opened once.
+        embedding_width: values of one of its vectors; None for a model that makes none, and until it was opened once.
     """
 
     terms: ModelTerms
     source: str | None = None
     context_tokens: int | None = None
     has_failed: bool = False
+    task: ModelTask | None = None
+    embedding_width: int | None = None
 
 
 class Catalogue:

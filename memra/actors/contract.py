@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyPart
 from memra.messages.lifecycle import HealthReported
-from memra.types import ModelName
+from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
+from memra.types import ModelName, ModelTask, RequestId
 
 
 class Reply(Protocol):
@@ -42,6 +43,14 @@ class House(Protocol):
         """The longest sequence that a model serves; None until it was opened once."""
         ...
 
+    def task(self, model: ModelName) -> ModelTask | None:
+        """What a model does with text; None until it was opened once."""
+        ...
+
+    def embedding_width(self, model: ModelName) -> int | None:
+        """Values of a vector of a model; None for one that makes none, and until it was opened once."""
+        ...
+
     async def check_key(self, api_key: str | None) -> None:
         """Say whether a key opens the server, before anything else of a request is read.
 
@@ -58,6 +67,39 @@ class House(Protocol):
         """Admit, render and submit a request; leaving the context early frees everything that it holds.
 
         Entering raises a `RequestError` when the request is refused; nothing is held then.
+        """
+        ...
+
+    async def pool_texts(self, request: TextsRequest) -> TextVectors:
+        """Admit, render and compute texts; being cancelled frees everything that the request holds.
+
+        Raises:
+            RequestError: the request is refused, or failed.
+        """
+        ...
+
+    async def tokenize(self, request: TokenizeRequest) -> TextTokenized:
+        """Turn a prompt into token ids; holds no slot, and loads the model if need be.
+
+        Raises:
+            RequestError: the model is unknown or cannot be loaded, or the prompt cannot be rendered.
+        """
+        ...
+
+    async def detokenize(self, request: DetokenizeRequest) -> str:
+        """Turn token ids into text; as `tokenize`.
+
+        Raises:
+            RequestError: the model is unknown or cannot be loaded, or an id is outside of its vocabulary.
+        """
+        ...
+
+    async def cancel(self, request_id: RequestId, api_key: str | None) -> None:
+        """End a request under way: whoever reads its answer gets a `RequestCancelledError` behind what is there.
+
+        Raises:
+            AuthenticationError: the key opens nothing here.
+            UnknownRequestError: no such request of this key is under way.
         """
         ...
 

@@ -1,10 +1,10 @@
 """The worker: the one thread that owns the engine, its weights and its device.
 
-It accepts `SubmitPrompt` and `AbortRequest` (told), and `ReportWork`, `InstallModel`, `RemoveModel` (the models
-themselves pass over a shelf) and what `memra.messages.prefixes` asks for (asked). While the engine has work it tells
-itself to take the next step, so that every message which arrived during a step is handled before the next one; without
-work it sleeps on its mailbox. Up go the events of a step in one hop to `deliver` in the trio thread, and to lifecycle
-`WorkerReady` or `WorkerDied`. It never waits for anybody.
+It accepts `SubmitPrompt`, `PoolTexts` and `AbortRequest` (told), and `ReportWork`, `InstallModel`, `RemoveModel` (the
+models themselves pass over a shelf) and what `memra.messages.prefixes` asks for (asked). While the engine has work it
+tells itself to take the next step, so that every message which arrived during a step is handled before the next one;
+without work it sleeps on its mailbox. Up go the events of a step in one hop to `deliver` in the trio thread, and to
+lifecycle `WorkerReady` or `WorkerDied`. It never waits for anybody.
 
 How it fails: an engine that cannot be made, an error out of a step, or books that are found wrong when idle, end the
 worker; every request that it had taken or that waited in its mailbox gets a `RequestFailed` first, which says that the
@@ -32,10 +32,13 @@ from memra.messages.models import InstallModel, ModelInstance, RemoveModel
 from memra.messages.prefixes import ExportPrefixes, ImportPrefixes, PurgeTenant, TrimPrefixes
 from memra.messages.work import (
     AbortRequest,
+    PoolTexts,
     ReportWork,
     RequestFailed,
     StepFinished,
+    Submission,
     SubmitPrompt,
+    TextsPooled,
     TokensGenerated,
     WorkEvent,
 )
@@ -113,7 +116,7 @@ class GpuWorker(ThreadActor):
         match message:
             case TakeStep():
                 self._take_step(engine)
-            case SubmitPrompt():
+            case SubmitPrompt() | PoolTexts():
                 self._submit(engine, message)
             case AbortRequest(request_id):
                 self._open.discard(request_id)
@@ -182,7 +185,7 @@ class GpuWorker(ThreadActor):
                 self.system.call_soon(self._deliver, finished)
         self._continue(engine)
 
-    def _submit(self, engine: WorkerEngine, prompt: SubmitPrompt) -> None:
+    def _submit(self, engine: WorkerEngine, prompt: Submission) -> None:
         self._open.add(prompt.request_id)
         try:
             engine.submit(prompt)
@@ -231,7 +234,7 @@ class GpuWorker(ThreadActor):
     def _fail_open(self, detail: str, *, is_worker_lost: bool = False) -> None:
         """Fail every request that was taken, and every one that would have been: nobody may wait for a dead worker."""
         for envelope in self.actor_inbox.close():
-            if isinstance(envelope.message, SubmitPrompt):
+            if isinstance(envelope.message, SubmitPrompt | PoolTexts):
                 self._open.add(envelope.message.request_id)
             elif isinstance(envelope.message, AbortRequest):
                 self._open.discard(envelope.message.request_id)
@@ -254,7 +257,8 @@ def _ended(events: tuple[WorkEvent, ...]) -> list[RequestId]:
     return [
         event.request_id
         for event in events
-        if isinstance(event, RequestFailed) or (isinstance(event, TokensGenerated) and event.stop is not None)
+        if isinstance(event, RequestFailed | TextsPooled)
+        or (isinstance(event, TokensGenerated) and event.stop is not None)
     ]
 
 

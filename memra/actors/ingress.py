@@ -1,8 +1,9 @@
 """Ingress: opens and closes the answers of requests; the first and the last station of each.
 
-It accepts `OpenReply` (asked; answered with a `ReplyStream`), `CloseReply` and `CutReplies` (told). It sends nothing:
-the worker's events come to the same table straight from the loop, one call a step, without a mailbox in between. A
-request id that is in use is the asker's error; ingress itself has nothing to fail at.
+It accepts `OpenReply` (asked; answered with a `ReplyStream`), `CancelReply` (asked; answered with whether there was
+anything to cancel), `CloseReply` and `CutReplies` (told). It sends nothing: the worker's events come to the same table
+straight from the loop, one call a step, without a mailbox in between. A request id that is in use is the asker's error;
+ingress itself has nothing to fail at.
 """
 
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from memra.actors.base import ActorSystem, UnknownMessageError
 from memra.actors.replies import ReplyStream, ReplyTable
 from memra.actors.trio_actor import TrioActor
-from memra.errors import DrainingError
-from memra.messages.replies import CloseReply, CutReplies, OpenReply
+from memra.errors import DrainingError, RequestCancelledError
+from memra.messages.replies import CancelReply, CloseReply, CutReplies, OpenReply
 
 
 class Ingress(TrioActor):
@@ -22,13 +23,15 @@ class Ingress(TrioActor):
         super().__init__(system)
         self._replies = replies
 
-    def handle(self, message: Any) -> ReplyStream | None:
+    def handle(self, message: Any) -> ReplyStream | bool | None:
         """Handle one message; see the module for those accepted."""
         match message:
             case OpenReply(request_id):
                 return self._replies.open(request_id)
             case CloseReply(request_id):
                 self._replies.close(request_id)
+            case CancelReply(request_id):
+                return self._replies.cut(request_id, RequestCancelledError("The request was cancelled, as asked."))
             case CutReplies(text):
                 self._replies.cut_all(DrainingError(text))
             case _:

@@ -288,8 +288,14 @@ class ModelKeeper(TrioActor):
         self._note_context(key)
 
     def _note_context(self, key: ModelInstance) -> None:
-        context_tokens = self._shelf.opened(key).context_tokens
-        self._catalogue.write(key.name, replace(self._entry(key.name), context_tokens=context_tokens))
+        opened = self._shelf.opened(key)
+        entry = replace(
+            self._entry(key.name),
+            context_tokens=opened.context_tokens,
+            task=opened.task,
+            embedding_width=opened.embedding_width,
+        )
+        self._catalogue.write(key.name, entry)
 
     def _remove(self, key: ModelInstance | None) -> None:
         if key is not None:

@@ -13,6 +13,7 @@ from memra.actors.templating import Renderer
 from memra.actors.worker_engine import WorkerEngine
 from memra.engine.loaded_model import LoadedModel
 from memra.messages.models import ModelInstance, ModelMeasured
+from memra.types import ModelTask
 
 
 class OpenedModel(Protocol):
@@ -31,6 +32,16 @@ class OpenedModel(Protocol):
     @property
     def num_bytes(self) -> int:
         """An estimate of what it will take in memory once its weights are loaded."""
+        ...
+
+    @property
+    def task(self) -> ModelTask:
+        """What it does with text."""
+        ...
+
+    @property
+    def embedding_width(self) -> int | None:
+        """Values of one of its vectors; None for a model that makes none."""
         ...
 
     @property

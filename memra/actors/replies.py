@@ -127,6 +127,13 @@ class ReplyTable:
             if stream is not None:
                 stream.add(Arrival(event, started_ns if isinstance(event, PromptStarted) else ended_ns))
 
+    def cut(self, request_id: RequestId, error: RequestError) -> bool:
+        """End a request's stream with an error; false when there is none."""
+        stream = self._streams.get(request_id)
+        if stream is not None:
+            stream.cut(error)
+        return stream is not None
+
     def cut_all(self, error: RequestError) -> None:
         """End every stream with an error."""
         for stream in self._streams.values():

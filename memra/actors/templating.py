@@ -1,6 +1,7 @@
 """Templating: the thread in which prompts become tokens, away from the loop because it may take many milliseconds.
 
-It accepts `RenderPrompt` (asked; answered with `PromptRendered`). A prompt whose client leaves while it waits is taken
+It accepts `RenderPrompt` (asked; answered with `PromptRendered`), `RenderTexts` (with `TextsRendered`), `TokenizeText`
+(with `TextTokenized`) and `DetokenizeIds` (with the text). A prompt whose client leaves while it waits is taken
 out of the mailbox by `ask`; at most the one that is being rendered just then is rendered for nobody. A `RequestError`
 of the renderer goes to the asker as it is; any other error becomes an `EngineFaultError`, and the log gets its type and
 place but not its text, which may quote a prompt.
@@ -8,18 +9,31 @@ place but not its text, which may quote a prompt.
 
 import logging
 import traceback
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from memra.actors.base import ActorSystem, UnknownMessageError
 from memra.actors.thread_actor import ThreadActor
 from memra.errors import EngineFaultError, RequestError
 from memra.messages.models import ModelInstance
 from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.texts import (
+    DetokenizeIds,
+    DetokenizeRequest,
+    RenderTexts,
+    TextsRendered,
+    TextTokenized,
+    TokenizeRequest,
+    TokenizeText,
+)
 from memra.telemetry import names
 from memra.telemetry.spans import stage_span
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+_Asked = RenderPrompt | RenderTexts | TokenizeRequest | DetokenizeRequest
+"""What names its request and its model."""
 
 
 class Renderer(Protocol):
@@ -33,6 +47,18 @@ class Renderer(Protocol):
         """
         ...
 
+    def render_texts(self, message: RenderTexts, /) -> TextsRendered:
+        """Turn texts into token ids of which vectors or scores are made; raises as `render`."""
+        ...
+
+    def tokenize(self, message: TokenizeText, /) -> TextTokenized:
+        """Turn a prompt into token ids that nothing is done with; raises as `render`."""
+        ...
+
+    def detokenize(self, message: DetokenizeIds, /) -> str:
+        """Turn token ids into text; raises as `render`."""
+        ...
+
 
 class Templating(ThreadActor):
     """See the module."""
@@ -42,25 +68,32 @@ class Templating(ThreadActor):
         super().__init__(system)
         self._renderers = renderers
 
-    def handle(self, message: Any) -> PromptRendered:
+    def handle(self, message: Any) -> PromptRendered | TextsRendered | TextTokenized | str:
         """Handle one message; see the module for those accepted."""
         match message:
             case RenderPrompt():
                 with stage_span(names.SPAN_RENDER, message.traceparent):
-                    return self._render(message)
+                    return self._contained(message, message.instance, lambda renderer: renderer.render(message))
+            case RenderTexts():
+                with stage_span(names.SPAN_RENDER, message.traceparent):
+                    return self._contained(message, message.instance, lambda renderer: renderer.render_texts(message))
+            case TokenizeText(wanted, instance):
+                return self._contained(wanted, instance, lambda renderer: renderer.tokenize(message))
+            case DetokenizeIds(wanted, instance):
+                return self._contained(wanted, instance, lambda renderer: renderer.detokenize(message))
             case _:
                 raise UnknownMessageError(self, message)
 
-    def _render(self, message: RenderPrompt) -> PromptRendered:
+    def _contained(self, asked: _Asked, instance: int, work: Callable[[Renderer], Result]) -> Result:
         try:
-            return self._renderers[ModelInstance(message.model, message.instance)].render(message)
+            return work(self._renderers[ModelInstance(asked.model, instance)])
         except RequestError:
             raise
         except Exception as error:  # noqa: BLE001  (a fault in a template must not end the thread)
             place = traceback.extract_tb(error.__traceback__)[-1]
             log.error(  # noqa: TRY400  (the text of the error may quote the prompt)
                 "request %s could not be rendered: %s at %s:%s",
-                message.request_id,
+                asked.request_id,
                 type(error).__name__,
                 place.filename,
                 place.lineno,

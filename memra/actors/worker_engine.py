@@ -10,7 +10,7 @@ from memra.engine.loaded_model import LoadedModel
 from memra.engine.prefix_handoff import ExportReport
 from memra.messages.load import WorkerLoad
 from memra.messages.prefixes import PrefixesTrimmed, TenantPurged
-from memra.messages.work import StepFinished, SubmitPrompt, WorkReported
+from memra.messages.work import StepFinished, Submission, WorkReported
 from memra.types import ModelName, RequestId
 
 
@@ -34,8 +34,8 @@ class WorkerEngine(Protocol):
         """
         ...
 
-    def submit(self, prompt: SubmitPrompt, /) -> None:
-        """Queue a sequence. An error fails this request alone."""
+    def submit(self, prompt: Submission, /) -> None:
+        """Queue a sequence, or texts. An error fails this request alone."""
         ...
 
     def abort(self, request_id: RequestId, /) -> None:

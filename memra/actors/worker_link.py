@@ -23,7 +23,7 @@ from memra.messages.work import (
     ReportWork,
     RequestFailed,
     StepFinished,
-    SubmitPrompt,
+    Submission,
     WorkEvent,
     WorkReported,
 )
@@ -47,7 +47,7 @@ class _Door(Enum):
 class _Kept:
     """A prompt without a token so far."""
 
-    prompt: SubmitPrompt
+    prompt: Submission
     num_runs: int = 0
     is_waiting: bool = True
 
@@ -105,7 +105,7 @@ class WorkerLink:
         self._door = _Door.SHUT
         self._fail(list(self._kept), detail)
 
-    def submit(self, prompt: SubmitPrompt) -> None:
+    def submit(self, prompt: Submission) -> None:
         """Hand a prompt to the worker, or keep it until there is one.
 
         Raises:

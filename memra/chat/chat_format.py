@@ -11,12 +11,14 @@ from functools import partial
 from memra.chat.answer_reader import TextAnswerReader
 from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.template import ChatTemplate
+from memra.chat.text_format import detokenize_ids, tokenize_text, wrong_task
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
-from memra.errors import ContextLengthError, InvalidRequestError, TemplateError
+from memra.errors import ContextLengthError, InvalidRequestError, TemplateError, WrongTaskError
 from memra.messages.generation import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.texts import DetokenizeIds, RenderTexts, TextsRendered, TextTokenized, TokenizeText
 from memra.messages.vocabulary import Vocabulary
-from memra.types import TokenId
+from memra.types import ModelTask, TokenId
 
 _TOOL_USE = "tool_use"
 """The name that transformers looks for when a chat has tools."""
@@ -86,6 +88,34 @@ class ChatFormat:
             reader=TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=command.stop_strings),
             echo=self._spell(command.prompt, prompt_ids) if command.wants_echo else "",
         )
+
+    def render_texts(self, command: RenderTexts) -> TextsRendered:
+        """Refuse texts for vectors or scores: this model generates.
+
+        Raises:
+            WrongTaskError: always.
+        """
+        raise WrongTaskError(wrong_task(command.model, ModelTask.GENERATE), param="model")
+
+    def tokenize(self, command: TokenizeText) -> TextTokenized:
+        """Turn a prompt into token ids without bounds: a chat as it would be generated from, a text as asked for.
+
+        Raises:
+            InvalidRequestError: the prompt has ids outside the vocabulary or tools that the template does not know.
+            TemplateError: the template refused the messages.
+        """
+        wanted = command.wanted
+        if isinstance(wanted.prompt, ChatPrompt):
+            return TextTokenized(self._encode(wanted.prompt), self.context_tokens)
+        return tokenize_text(self.tokenizer, wanted, context_tokens=self.context_tokens)
+
+    def detokenize(self, command: DetokenizeIds) -> str:
+        """Return the text of token ids, control tokens by their names.
+
+        Raises:
+            InvalidRequestError: an id is outside of the vocabulary.
+        """
+        return detokenize_ids(self.tokenizer, command.wanted)
 
     def _encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
         match prompt:

@@ -31,7 +31,7 @@ from memra.loading.model_path import open_checkpoint
 from memra.loading.model_tensor import ModelTensor, check_dequantisable
 from memra.loading.sources import parse_model, resolve_source
 from memra.messages.vocabulary import TokenizerKind, Vocabulary
-from memra.models.registry import build_program, refuse_embedding_model
+from memra.models.registry import build_program
 from memra.settings import Settings
 
 _THINKING: Final = frozenset({"enable_thinking", "thinking", "reasoning_effort", "thinking_budget"})
@@ -81,8 +81,6 @@ class _Inspector:
     def inspect(self, context_tokens: int | None) -> Inspection:
         checkpoint = self.checkpoint
         program = self.attempt(self.build_program)
-        if program is not None:
-            self.attempt(lambda: refuse_embedding_model(program))
         vocabulary = self.attempt(lambda: checkpoint.vocabulary)
         template = None if vocabulary is None else self.attempt(lambda: _template_facts(vocabulary))
         if program is not None:

@@ -5,9 +5,10 @@ thread, and hands what `step` returns upstairs. Nothing here waits: "no room" le
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from memra.engine.embedding_runner import EmbeddingRunner
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import LoadedModel
@@ -25,7 +26,15 @@ from memra.lanes.meter import LaneMeter
 from memra.lanes.policy import LanePolicy
 from memra.messages.load import WorkerLoad
 from memra.messages.prefixes import PrefixesTrimmed, TenantPurged
-from memra.messages.work import RequestFailed, StepFinished, SubmitPrompt, WorkEvent, WorkReported
+from memra.messages.work import (
+    PoolTexts,
+    RequestFailed,
+    StepFinished,
+    Submission,
+    SubmitPrompt,
+    WorkEvent,
+    WorkReported,
+)
 from memra.settings import HostTierSettings
 from memra.types import ModelName, RequestId
 
@@ -88,6 +97,7 @@ class Engine:
         self._num_preempted = 0
         self._import: PrefixImport | None = None
         self._runners: dict[InstanceKey, ModelRunner] = {}
+        self._embedders: dict[InstanceKey, EmbeddingRunner] = {}
         self._pending: list[WorkEvent] = []
         self._counters = WorkCounters(lanes=LaneMeter(clock=clock, window_s=self._limits.lane_window_s))
         self._statistics = StepStatistics()
@@ -100,12 +110,17 @@ class Engine:
             ConfigurationError: an instance of this name and number is served already.
         """
         key = (model.name, model.instance)
-        if key in self._runners:
+        if key in self._runners or key in self._embedders:
             raise ConfigurationError(f"two models are named {model.name}; give one of them another name")
+        if model.pooled is not None:
+            self._embedders[key] = EmbeddingRunner(
+                model, model.pooled, counters=self._counters, beat=self._beat, clock=self._clock
+            )
+            return
         self._runners[key] = ModelRunner(
             model,
             counters=self._counters,
-            beat=lambda num_rows: self._progress(self._clock(), num_rows),
+            beat=self._beat,
             clock=self._clock,
             budget=self._budget,
             host=self._host,
@@ -120,6 +135,11 @@ class Engine:
         Raises:
             UnknownModelError: no such instance is served.
         """
+        embedder = self._embedders.pop((name, instance), None)
+        if embedder is not None:
+            self._pending += embedder.fail_all(f"model {name} was removed")
+            self._note_idleness()
+            return embedder.model
         runner = self._runners.pop((name, instance), None)
         if runner is None:
             raise UnknownModelError(f"no model {name} is served")
@@ -131,27 +151,22 @@ class Engine:
 
     def close(self) -> None:
         """Drop all requests without a word, and close every model's executor; nothing may be called afterwards."""
-        for name, instance in list(self._runners):
+        for name, instance in [*self._runners, *self._embedders]:
             self.remove_model(name, instance).executor.close()
         self._pending.clear()
         if self._import is not None:
             self._import.close()
         self._host.close()
 
-    def submit(self, request: SubmitPrompt) -> None:
-        """Queue a prompt; one that can never run is answered with `RequestFailed` by the next `step`.
+    def submit(self, request: Submission) -> None:
+        """Queue a prompt, or texts; what can never run is answered with `RequestFailed` by the next `step`.
 
         Raises:
             EngineFaultError: a request of this id is queued or running.
         """
-        if any(runner.holds(request.request_id) for runner in self._runners.values()):
+        if any(runner.holds(request.request_id) for runner in self._all_runners()):
             raise EngineFaultError(f"request {request.request_id} is being worked on already")
-        runner = self._runners.get((request.model, request.instance))
-        if runner is None:
-            self._counters.num_failed += 1
-            failed: RequestFailed | None = RequestFailed(request.request_id, f"no model {request.model} is served")
-        else:
-            failed = runner.submit(request)
+        failed = self._queue(request)
         if failed is not None:
             self._pending.append(failed)
         self._note_idleness()
@@ -161,7 +176,7 @@ class Engine:
 
         Unknown and ended ids are ignored.
         """
-        for runner in self._runners.values():
+        for runner in self._all_runners():
             runner.abort(request_id)
         self._pending = [event for event in self._pending if event.request_id != request_id]
         self._note_idleness()
@@ -172,13 +187,14 @@ class Engine:
         return (
             bool(self._pending)
             or self._import is not None
-            or any(runner.num_queued + runner.num_active for runner in self._runners.values())
+            or any(runner.num_queued + runner.num_active for runner in self._all_runners())
         )
 
     def step(self) -> StepFinished:
         """Run one tick: every model admits whom it can, and computes at most one batch, in the order of their adding.
 
-        What each may do is the tick plan's: every interactive sequence that decodes moves on by one token. A fault
+        What each may do is the tick plan's: every interactive sequence that decodes moves on by one token. Embedding
+        models come last: each takes a step, or, where somebody decodes, one of them in turn takes a short one. A fault
         stays with the request that causes it.
         """
         started_at = self._clock()
@@ -190,6 +206,7 @@ class Engine:
         shares = self._plan.plan({key: runner.demand() for key, runner in self._runners.items()})
         chunk_s = self._chunk_s(shares)
         batches = [runner.step(events, shares[key], chunk_s=chunk_s) for key, runner in self._runners.items()]
+        self._embed(events, is_bounded=any(batch.num_decoding for batch in batches))
         step_s = self._clock() - started_at
         self._note_step(step_s, batches)
         self._note_idleness()
@@ -199,11 +216,11 @@ class Engine:
         """Return how busy each model is; cheap enough for every step."""
         lanes = self._counters.lanes.report()
         return WorkerLoad(
-            models={name: runner.load() for (name, _), runner in self._runners.items()},
+            models={runner.model.name: runner.load() for runner in self._all_runners()},
             interactive_p50_ms=lanes.step_p50_ms,
             interactive_p99_ms=lanes.step_p99_ms,
             interactive_step_at=lanes.interactive_step_at,
-            num_interactive=sum(runner.num_interactive for runner in self._runners.values()),
+            num_interactive=sum(runner.num_interactive for runner in self._all_runners()),
         )
 
     def trim(self) -> PrefixesTrimmed:
@@ -254,8 +271,8 @@ class Engine:
             num_prompt_tokens=self._counters.num_prompt_tokens,
             num_cached_tokens=self._counters.num_cached_tokens,
             num_generated_tokens=self._counters.num_generated_tokens,
-            num_active=sum(runner.num_active for runner in runners),
-            num_queued=sum(runner.num_queued for runner in runners),
+            num_active=sum(runner.num_active for runner in self._all_runners()),
+            num_queued=sum(runner.num_queued for runner in self._all_runners()),
             num_pages_free=sum(runner.model.pool.num_free for runner in runners),
             num_pages_cached=sum(runner.num_cached_pages for runner in runners),
             lanes=self._counters.lanes.report(),
@@ -273,9 +290,45 @@ class Engine:
         Raises:
             IntegrityError: they disagree, which is a bug.
         """
-        for runner in self._runners.values():
+        for runner in self._all_runners():
             runner.check_integrity()
         self._host.check_integrity()
+
+    def _all_runners(self) -> Iterator[ModelRunner | EmbeddingRunner]:
+        yield from self._runners.values()
+        yield from self._embedders.values()
+
+    def _queue(self, request: Submission) -> RequestFailed | None:
+        key = (request.model, request.instance)
+        runner, embedder = self._runners.get(key), self._embedders.get(key)
+        if runner is not None and isinstance(request, SubmitPrompt):
+            return runner.submit(request)
+        if embedder is not None and isinstance(request, PoolTexts):
+            return embedder.submit(request)
+        self._counters.num_failed += 1
+        return RequestFailed(request.request_id, f"no model {request.model} is served")
+
+    def _embed(self, events: list[WorkEvent], *, is_bounded: bool) -> None:
+        """Move texts on.
+
+        Args:
+            events: what happens is added here.
+            is_bounded: somebody decodes, and waits for the end of the tick.
+        """
+        waiting = [key for key, embedder in self._embedders.items() if embedder.has_work]
+        for key in waiting[:1] if is_bounded else waiting:
+            embedder = self._embedders[key]
+            embedder.step(events, within_s=_LEAST_CHUNK_SHARE * self._step_s if is_bounded else None)
+            # At the end of the line, so that the next bounded tick is another model's.
+            self._embedders[key] = self._embedders.pop(key)
+
+    @property
+    def _step_s(self) -> float:
+        """The aim for a step while somebody decodes, seconds."""
+        return self._limits.lanes.slo_p99_ms / 1000.0
+
+    def _beat(self, num_rows: int) -> None:
+        self._progress(self._clock(), num_rows)
 
     def _chunk_s(self, shares: Mapping[InstanceKey, Share]) -> float:
         """Return the seconds that a prompt chunk may take in this tick, beside all that decodes in it."""
@@ -284,7 +337,7 @@ class Engine:
             for key, runner in self._runners.items()
             if shares[key].decodes and runner.num_active
         )
-        step_s = self._limits.lanes.slo_p99_ms / 1000.0
+        step_s = self._step_s
         return min(max(step_s - decode_s, _LEAST_CHUNK_SHARE * step_s), _MOST_CHUNK_SHARE * step_s)
 
     def _note_step(self, step_s: float, batches: list[BatchDone]) -> None:

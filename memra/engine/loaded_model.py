@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from memra.engine.executor import Executor
 from memra.engine.page_pool import PagePool
+from memra.engine.pooled_embeddings import PooledEmbeddings
 from memra.engine.sampler import Sampler, TokenSampler
 from memra.errors import ConfigurationError
 from memra.types import ModelName
@@ -29,6 +30,7 @@ class LoadedModel:
         max_rows: sequences that run at the same time.
         prefill_chunk_tokens: prompt tokens that one tick computes at most, over all sequences together.
         make_sampler: called once with the vocabulary's size, for the sampler that chooses this model's tokens.
+        pooled: makes vectors with an embedding model; None for a model that generates.
         pool: the executor's pages.
         states: the executor's recurrent states; empty for a model without recurrent operators.
     """
@@ -41,6 +43,7 @@ class LoadedModel:
     make_sampler: Callable[[int], TokenSampler] = Sampler
     instance: int = 0
     identity: str = ""
+    pooled: PooledEmbeddings | None = None
     pool: PagePool = field(init=False)
     states: PagePool = field(init=False)
 

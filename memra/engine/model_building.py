@@ -13,6 +13,7 @@ from math import prod
 from memra.engine.executor import Executor, WeightTensors
 from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
 from memra.engine.loaded_model import STATES_PER_SEQUENCE, LoadedModel
+from memra.engine.pooled_embeddings import PooledEmbeddings
 from memra.engine.repack_cache import RepackCache
 from memra.engine.sampler import Sampler, TokenSampler
 from memra.errors import ConfigurationError, UnsupportedModelError
@@ -22,6 +23,8 @@ from memra.types import ModelName
 
 PAGE_TOKENS = 64
 """Tokens per cache page: small enough that a short answer wastes little, large enough for block reads."""
+_MOST_SHORT_TEXTS = 64
+"""Texts of an embedding model that have a page of their own in one step, beside one of the longest kind."""
 _MIB = 1 << 20
 _MOST_KEPT_STATES = 4096
 """Of known prefixes, for models with small states: more turns than this are rarely gone back to."""
@@ -57,6 +60,8 @@ def plan_model(program: Program, choice: ExecutorChoice, *, kv_memory_mb: int) -
     """
     per_token = choice.cache_bytes_per_token(program)
     num_pages = kv_memory_mb * _MIB // (per_token * PAGE_TOKENS)
+    if program.pooling is not None:  # nothing is kept when a text is done
+        num_pages = min(num_pages, -(-program.context_tokens // PAGE_TOKENS) + _MOST_SHORT_TEXTS)
     if num_pages < 1:
         needed_mb = -(-per_token * PAGE_TOKENS // _MIB)
         raise ConfigurationError(f"MEMRA_KV_MB: {kv_memory_mb} MiB hold no page; give at least {needed_mb}")
@@ -132,7 +137,12 @@ def build_model(
         prefill_chunk_tokens=settings.prefill_chunk_tokens,
         make_sampler=_native_sampler() if is_native else Sampler,
         identity=identity or "",
+        pooled=None if plan.program.pooling is None else _pooled(executor, plan),
     )
+
+
+def _pooled(executor: Executor, plan: ModelPlan) -> PooledEmbeddings:
+    return PooledEmbeddings(executor, plan.program, context_tokens=plan.context_tokens)
 
 
 def _find_cache(settings: EngineSettings, identity: str | None) -> RepackCache | None:

@@ -8,14 +8,20 @@ Refuses to know text, queues and how rows are computed. One thread, the executor
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import MutableSequence, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memra.engine.embedding_steps import Piece, cut_steps, make_batch
 from memra.engine.executor import Executor
-from memra.errors import ConfigurationError, ContextLengthError, InvalidRequestError, UnsupportedModelError
+from memra.errors import (
+    ConfigurationError,
+    ContextLengthError,
+    InvalidRequestError,
+    RequestError,
+    UnsupportedModelError,
+)
 from memra.layers.program import Pooling, Program
 from memra.types import TokenId
 
@@ -63,6 +69,11 @@ class PooledEmbeddings:
         """Tokens of the longest sequence that is taken."""
         return self._context_tokens
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether a sequence may be cut between steps."""
+        return self._program.is_causal
+
     def embed(self, sequences: Sequence[Sequence[TokenId]], *, normalise: bool = True) -> NDArray[np.float32]:
         """Make one vector of each sequence, `[S, width]`, float32, in the order given.
 
@@ -77,7 +88,7 @@ class PooledEmbeddings:
         """
         for index, token_ids in enumerate(sequences):
             self._check(index, token_ids)
-        vectors = np.zeros((len(sequences), self.width), np.float64)
+        totals = list(np.zeros((len(sequences), self.width), np.float64))
         steps = cut_steps(
             sequences,
             page_tokens=self._executor.page_tokens,
@@ -85,12 +96,64 @@ class PooledEmbeddings:
             is_causal=self._program.is_causal,
         )
         for pieces in steps:
-            self._add_rows(pieces, [len(sequences[piece.index]) for piece in pieces], vectors)
-        if self._pooling is Pooling.MEAN:
-            vectors /= np.array([[len(token_ids)] for token_ids in sequences], np.float64).reshape(-1, 1)
+            self.add_rows(pieces, [len(sequences[piece.index]) for piece in pieces], totals)
+        vectors = np.zeros((len(sequences), self.width), np.float32)
+        for index, token_ids in enumerate(sequences):
+            vectors[index] = self._pool(totals[index], len(token_ids), normalise=normalise)
+        return vectors
+
+    def find_refusal(self, sequences: Sequence[Sequence[TokenId]]) -> str | None:
+        """Say why these cannot be embedded, or None."""
+        try:
+            for index, token_ids in enumerate(sequences):
+                self._check(index, token_ids)
+        except RequestError as error:
+            return error.message
+        return None
+
+    def add_rows(
+        self, pieces: Sequence[Piece], num_tokens: Sequence[int], totals: MutableSequence[NDArray[np.float64]]
+    ) -> None:
+        """Compute a step, and add the rows that count to their sequences' sums in order of position.
+
+        An error leaves the sums as they were.
+
+        Args:
+            pieces: of the step; those of one sequence come in order, step after step.
+            num_tokens: of each piece's whole sequence.
+            totals: `[width]` each, of the sequences that the pieces' indices count.
+        """
+        begin = 0
+        output_rows: list[int] = []
+        owners: list[int] = []
+        for piece, length in zip(pieces, num_tokens, strict=True):
+            rows = self._counted_rows(piece, length)
+            output_rows += [begin + row for row in rows]
+            owners += [piece.index] * len(rows)
+            begin += len(piece.token_ids)
+        outputs = self._executor.run(make_batch(pieces, np.array(output_rows, np.int32)))
+        for owner, row in zip(owners, outputs, strict=True):
+            totals[owner] += row
+
+    def finish(self, total: NDArray[np.float64], num_tokens: int) -> NDArray[np.float32]:
+        """Make a vector of norm 1 of a sequence's sum, `[width]`; of a reranker, scores from 0 to 1.
+
+        An encoder's classifier gives logits, of which the logistic function makes scores that can be compared.
+
+        Args:
+            total: `[width]`, with every row of the sequence added.
+            num_tokens: of the sequence.
+        """
+        vector = self._pool(total, num_tokens, normalise=True)
+        if self._pooling is not Pooling.RANK or self.is_causal:
+            return vector
+        return np.array([_logistic(logit) for logit in vector.tolist()], np.float32)
+
+    def _pool(self, total: NDArray[np.float64], num_tokens: int, *, normalise: bool) -> NDArray[np.float32]:
+        vector = total / num_tokens if self._pooling is Pooling.MEAN else total
         if normalise and self._pooling is not Pooling.RANK:
-            vectors /= np.array([_norm(vector) for vector in vectors], np.float64).reshape(-1, 1)
-        return vectors.astype(np.float32)
+            vector = vector / _norm(vector)
+        return vector.astype(np.float32)
 
     def _check(self, index: int, token_ids: Sequence[TokenId]) -> None:
         if not token_ids:
@@ -106,26 +169,6 @@ class PooledEmbeddings:
                 "use the model's own tokenizer."
             )
 
-    def _add_rows(self, pieces: Sequence[Piece], num_tokens: Sequence[int], vectors: NDArray[np.float64]) -> None:
-        """Compute a step, and add the rows that count to their vectors in order of position.
-
-        Args:
-            pieces: of the step.
-            num_tokens: of each piece's whole sequence.
-            vectors: `[S, width]`, of all sequences.
-        """
-        begin = 0
-        output_rows: list[int] = []
-        owners: list[int] = []
-        for piece, length in zip(pieces, num_tokens, strict=True):
-            rows = self._counted_rows(piece, length)
-            output_rows += [begin + row for row in rows]
-            owners += [piece.index] * len(rows)
-            begin += len(piece.token_ids)
-        outputs = self._executor.run(make_batch(pieces, np.array(output_rows, np.int32)))
-        for owner, row in zip(owners, outputs, strict=True):
-            vectors[owner] += row
-
     def _counted_rows(self, piece: Piece, num_tokens: int) -> range:
         """Rows of a piece that its vector is made of, counted from the piece's first."""
         num_rows = len(piece.token_ids)
@@ -139,3 +182,9 @@ class PooledEmbeddings:
 def _norm(vector: NDArray[np.float64]) -> float:
     """L2 norm, 1 for a vector of zeros; the sum is exact, so that no library's order of adding shows."""
     return math.sqrt(math.fsum((vector * vector).tolist())) or 1.0
+
+
+def _logistic(logit: float) -> float:
+    """`1 / (1 + e^-logit)`, without overflow."""
+    power = math.exp(-abs(logit))
+    return 1.0 / (1.0 + power) if logit >= 0 else power / (1.0 + power)

@@ -25,6 +25,9 @@ from memra.types import Lane
 _LANES = tuple(Lane)
 """In the order in which the engine serves them."""
 
+MAX_QUEUED_TOKENS = 1 << 20
+"""Of texts that wait to become vectors on one model: a small encoder on a CPU is busy for minutes with so many."""
+
 _RETRY_UNKNOWN_S = 2.0
 """Advised wait before anything was measured."""
 
@@ -128,8 +131,10 @@ def place(work: WorkAsked, load: ModelLoad, *, ahead: Ahead, limits: QueueLimits
         BusyError: it is not interactive, and cannot begin at once.
         QueueFullError, DeadlineUnreachableError, QueueWaitError: it would wait, and may not.
     """
-    if work.max_new_tokens == 0:
-        return Placement(0, 0)  # the engine gives it neither row nor pages
+    if work.max_new_tokens == 0:  # the engine gives it neither row nor pages, but texts wait for those before them
+        if load.num_queued_tokens:
+            _check_texts(work, load, ahead=ahead, limits=limits)
+        return Placement(0, 0)
     max_new_tokens = _fit_memory(work, load)
     num_pages = -(-(work.num_prompt_tokens + max_new_tokens) // load.page_tokens)
     # The engine lets running harvest sequences wait again for anybody else.
@@ -144,6 +149,14 @@ def place(work: WorkAsked, load: ModelLoad, *, ahead: Ahead, limits: QueueLimits
     _check_wait(work, wait_s, ahead=ahead, limits=limits)
     cause = WaitCause.ROW if missing_rows > 0 else WaitCause.MEMORY
     return Placement(num_pages, max_new_tokens, cause, wait_s)
+
+
+def _check_texts(work: WorkAsked, load: ModelLoad, *, ahead: Ahead, limits: QueueLimits) -> None:
+    s_per_token = load.s_per_prefill_token
+    wait_s = None if s_per_token is None else load.num_queued_tokens * s_per_token
+    if load.num_queued_tokens >= MAX_QUEUED_TOKENS:
+        _refuse(QueueFullError, f"{load.num_queued_tokens} tokens of texts wait already", wait_s)
+    _check_wait(work, wait_s, ahead=ahead, limits=limits)
 
 
 def _fit_memory(work: WorkAsked, load: ModelLoad) -> int:

@@ -15,11 +15,15 @@ from memra.actors.contract import House
 from memra.http.errors import is_unexpected, reply_to
 from memra.http.exchange import ExchangeConnection, current_exchange
 from memra.http.generation import FrontDoor
+from memra.http.routes.cancel import add_cancel_routes
 from memra.http.routes.chat import add_chat_routes
 from memra.http.routes.completions import add_completion_routes
+from memra.http.routes.embeddings import add_embedding_routes
 from memra.http.routes.health import add_health_routes
 from memra.http.routes.metrics import add_metrics_routes
 from memra.http.routes.models import add_model_routes
+from memra.http.routes.rerank import add_rerank_routes
+from memra.http.routes.tokens import add_token_routes
 from memra.settings import HttpSettings
 
 _log = logging.getLogger("memra.http")
@@ -58,6 +62,10 @@ def build_app(house: House, settings: HttpSettings, *, fingerprint: str, has_key
     for add_routes in (
         add_chat_routes,
         add_completion_routes,
+        add_embedding_routes,
+        add_rerank_routes,
+        add_token_routes,
+        add_cancel_routes,
         add_model_routes,
         add_health_routes,
         add_metrics_routes,

@@ -49,11 +49,14 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.InvalidRequestError: ErrorShape(400, "invalid_request_error", None),
     # 400, not 404: aggregators count a 404 as the server being away.
     errors.UnknownModelError: ErrorShape(400, "invalid_request_error", "model_not_found"),
+    errors.WrongTaskError: ErrorShape(400, "invalid_request_error", "model_task_mismatch"),
     errors.InvalidLaneError: ErrorShape(400, "invalid_request_error", "invalid_lane"),
     errors.ContextLengthError: ErrorShape(400, "invalid_request_error", "context_length_exceeded"),
     errors.RequestTooLongForMemoryError: ErrorShape(400, "invalid_request_error", "request_exceeds_memory"),
     errors.InfeasibleDeadlineError: ErrorShape(400, "invalid_request_error", "nonstream_deadline_infeasible"),
     errors.AuthenticationError: ErrorShape(401, "authentication_error", None),
+    errors.UnlistedModelError: ErrorShape(404, "invalid_request_error", "model_not_found"),
+    errors.UnknownRequestError: ErrorShape(404, "invalid_request_error", "request_not_found"),
     errors.DeadlineExceededError: ErrorShape(408, "timeout", "deadline_exceeded"),
     errors.BodyTooLargeError: ErrorShape(413, "invalid_request_error", "request_too_large"),
     errors.BusyError: ErrorShape(429, "rate_limit_error", "rate_limit_exceeded"),
@@ -61,6 +64,8 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.DeadlineUnreachableError: ErrorShape(429, "rate_limit_error", "shed_deadline"),
     errors.QueueWaitError: ErrorShape(429, "rate_limit_error", "shed_queue_wait"),
     errors.BodyBusyError: ErrorShape(429, "rate_limit_error", "body_admission_busy"),
+    # 499 is nginx's status for a client that takes its request back.
+    errors.RequestCancelledError: ErrorShape(499, "cancelled", "request_cancelled"),
     errors.EngineFaultError: ErrorShape(500, "server_error", "engine_error"),
     errors.WorkerFaultError: ErrorShape(500, "server_error", "worker_fault"),
     errors.ModelLoadError: ErrorShape(503, "server_error", "model_load_failed"),

@@ -95,7 +95,7 @@ async def respond(door: FrontDoor, request: GenerationRequest, answer: Answer, *
         except BusyError as error:
             _add_slots(error, reply.admitted)
             raise
-        headers = _limit_headers(reply.admitted)
+        headers = limit_headers(reply.admitted)
     return Response(body, headers=headers, content_type="application/json")
 
 
@@ -103,7 +103,7 @@ async def _stream(door: FrontDoor, request: GenerationRequest, answer: Answer) -
     exchange = current_exchange()
     reply = await exchange.held.enter_async_context(door.house.open_reply(request))
     # X-Accel-Buffering is nginx's switch for passing events on as they come.
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **_limit_headers(reply.admitted)}
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **limit_headers(reply.admitted)}
     stream = EventStream(reply, answer, exchange, door.settings)
     return Response(stream, headers=headers, content_type="text/event-stream; charset=utf-8")
 
@@ -128,7 +128,8 @@ async def _collect(reply: Reply, answer: Answer) -> bytes:
     return answer.whole(choices, finished)
 
 
-def _limit_headers(admitted: RequestAdmitted) -> dict[str, str]:
+def limit_headers(admitted: RequestAdmitted) -> dict[str, str]:
+    """Return what an answer tells of its lane's slots."""
     return slot_headers(admitted.slots_limit, admitted.slots_remaining, reset_s=admitted.slots_reset_s)
 
 

@@ -49,6 +49,17 @@ class RequestAdmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckOwner:
+    """Ask whether a request is in the house and belongs to the owner of a key; answered with that.
+
+    Refused with an `AuthenticationError` where the key opens nothing.
+    """
+
+    request_id: RequestId
+    api_key: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ReserveWork:
     """Ask for a place at the worker, once the size of an admitted request is known.
 

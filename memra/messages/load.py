@@ -25,6 +25,7 @@ class ModelLoad:
         s_per_prefill_token: measured, seconds; None before the first prefill.
         s_per_decode_step: measured, seconds for one token of every running sequence; None before the first.
         mean_row_s: how long a sequence holds its row, seconds, over recent ones; None before the first end.
+        num_queued_tokens: of texts that wait to be made vectors; 0 for a model that generates.
     """
 
     page_tokens: int
@@ -39,6 +40,7 @@ class ModelLoad:
     s_per_prefill_token: float | None = None
     s_per_decode_step: float | None = None
     mean_row_s: float | None = None
+    num_queued_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,13 @@ class CloseReply:
 
 
 @dataclass(frozen=True, slots=True)
+class CancelReply:
+    """End one open answer with a `RequestCancelledError`; answered with whether there was such an answer."""
+
+    request_id: RequestId
+
+
+@dataclass(frozen=True, slots=True)
 class CutReplies:
     """End every open answer with a `DrainingError`.
 

@@ -49,6 +49,33 @@ class SubmitPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolTexts:
+    """Make one vector of each text, with a model that embeds or ranks.
+
+    Attributes:
+        sequences: token ids of each text, with everything that the model wants around one; none is empty, none is
+            longer than the model's context.
+        instance: of the model, where several were loaded under one name; the one that the texts were rendered for.
+        traceparent: W3C trace context of the request, or None.
+    """
+
+    request_id: RequestId
+    model: ModelName
+    sequences: tuple[tuple[TokenId, ...], ...]
+    lane: Lane = Lane.INTERACTIVE
+    traceparent: str | None = None
+    instance: int = 0
+
+    def __repr__(self) -> str:
+        """Counts instead of the texts."""
+        return f"PoolTexts({self.request_id!r}, model={self.model!r}, num_texts={len(self.sequences)})"
+
+
+Submission = SubmitPrompt | PoolTexts
+"""What the worker can be given to do."""
+
+
+@dataclass(frozen=True, slots=True)
 class AbortRequest:
     """Retire a sequence at the next step, wherever it is; unknown ids are ignored."""
 
@@ -90,6 +117,20 @@ class TokensGenerated:
 
 
 @dataclass(frozen=True, slots=True)
+class TextsPooled:
+    """Every text of a request is a vector.
+
+    Attributes:
+        vectors: little-endian float32 values, text after text.
+        width: values a text.
+    """
+
+    request_id: RequestId
+    vectors: bytes = field(repr=False)
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class RequestFailed:
     """The engine could not go on with this sequence; others are not touched.
 
@@ -105,7 +146,7 @@ class RequestFailed:
     is_worker_lost: bool = False
 
 
-WorkEvent = PromptStarted | TokensGenerated | RequestFailed
+WorkEvent = PromptStarted | TokensGenerated | TextsPooled | RequestFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from memra.models.qwen35 import build_qwen35, build_qwen35moe
 from memra.models.seed_oss import build_seed_oss
 from memra.models.smollm3 import build_smollm3
 from memra.models.step35 import build_step35
+from memra.types import ModelTask
 
 _Shapes = Mapping[str, tuple[int, ...]]
 
@@ -90,19 +91,24 @@ def build_program(architecture: str, metadata: Mapping[str, object], tensor_shap
     return build(Metadata(architecture, metadata), tensor_shapes)
 
 
+def task_of(program: Program) -> ModelTask:
+    """Return what a program's model does with text."""
+    if program.pooling is None:
+        return ModelTask.GENERATE
+    return ModelTask.RANK if program.pooling is Pooling.RANK else ModelTask.EMBED
+
+
 def refuse_embedding_model(program: Program) -> None:
     """Refuse a program that gives no logits where tokens are to be generated.
 
     Raises:
         UnsupportedModelError: says what the model is made for.
     """
-    if program.pooling is Pooling.RANK:
-        raise UnsupportedModelError(
-            f"This {program.architecture} model ranks documents; memra serves chat and text completion only, so far: "
-            "name a language model."
-        )
-    if program.pooling is not None:
+    task = task_of(program)
+    if task is ModelTask.RANK:
+        raise UnsupportedModelError(f"This {program.architecture} model ranks documents: name a language model.")
+    if task is ModelTask.EMBED:
         raise UnsupportedModelError(
             f"This {program.architecture} model makes embeddings ({program.pooling} pooling, {program.output_width} "
-            "numbers a text); memra serves chat and text completion only, so far: name a language model."
+            "numbers a text): name a language model."
         )

@@ -45,7 +45,7 @@ from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import PromptStarted, RequestFailed, StepFinished, SubmitPrompt, TokensGenerated, WorkReported
 from memra.settings import LifecycleSettings
-from memra.types import ModelName, RequestId, StopCause
+from memra.types import ModelName, ModelTask, RequestId, StopCause
 
 MODEL = ModelName("fake")
 EOS = 0
@@ -341,6 +341,8 @@ class FakeOpened:
     num_bytes: int
     renderer: FakeRenderer
     context_tokens: int = CONTEXT
+    task: ModelTask = ModelTask.GENERATE
+    embedding_width: int | None = None
     is_closed: bool = False
 
     @property

@@ -8,19 +8,21 @@ from functools import partial
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import trio
 
-from memra.errors import AuthenticationError
+from memra.errors import AuthenticationError, UnknownRequestError
 from memra.http.address import bind
 from memra.http.app import build_app
 from memra.http.serve import serve
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
 from memra.messages.lifecycle import HealthReported
+from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.messages.work import WorkerBeat
 from memra.settings import HttpSettings
-from memra.types import StopCause, WorkerPhase
+from memra.types import ModelTask, StopCause, WorkerPhase
 
 FINGERPRINT = "memra-test-000000000000"
 USAGE = Usage(prompt_tokens=3, completion_tokens=2, cached_tokens=1, elapsed_s=0.25)
@@ -55,6 +57,40 @@ class FakeHouse:
     freed: trio.Event = field(default_factory=trio.Event)
     num_open: int = 0
     contexts: dict[str, int] = field(default_factory=dict)
+    tasks: dict[str, ModelTask] = field(default_factory=dict)
+    texts: list[TextsRequest] = field(default_factory=list)
+    tokenized: list[TokenizeRequest] = field(default_factory=list)
+    cancellable: set[str] = field(default_factory=set)
+
+    def task(self, model: str) -> ModelTask | None:
+        return self.tasks.get(model)
+
+    def embedding_width(self, model: str) -> int | None:
+        return 3 if self.tasks.get(model) is ModelTask.EMBED else None
+
+    async def pool_texts(self, request: TextsRequest) -> TextVectors:
+        """One vector a text, its scores going up and down: 0, 3, 2, 1."""
+        self.texts.append(request)
+        if self.refusal is not None:
+            raise self.refusal
+        width = 3 if request.task is ModelTask.EMBED else 1
+        rows = [[index * 3 % 4, 4.0, 3.0][:width] for index in range(len(request.texts))]
+        admitted = RequestAdmitted(request.request_id, "default", request.lane, 4, self.slots_remaining)
+        return TextVectors(np.array(rows, "<f4").tobytes(), width, 7 * len(rows), admitted)
+
+    async def tokenize(self, request: TokenizeRequest) -> TextTokenized:
+        self.tokenized.append(request)
+        if self.refusal is not None:
+            raise self.refusal
+        return TextTokenized((5, 6, 7), context_tokens=4096)
+
+    async def detokenize(self, request: DetokenizeRequest) -> str:
+        return "".join(map(chr, request.token_ids))
+
+    async def cancel(self, request_id: str, api_key: str | None) -> None:
+        await self.check_key(api_key)
+        if request_id not in self.cancellable:
+            raise UnknownRequestError("There is none.", param="id")
 
     def context_tokens(self, model: str) -> int | None:
         return self.contexts.get(model)

@@ -1,0 +1,263 @@
+"""The ways through the house of requests that generate nothing: vectors and scores, and token ids.
+
+Texts for vectors walk as a generation request does, past ingress, admission, a model's lease, templating and the
+worker; ids need a lease and templating alone. One task per request; leaving it waits for nobody and gives back whatever
+was taken. `request_walk` is the same for a request that generates. Called by the bridge.
+"""
+
+import logging
+import math
+import time
+
+import trio
+from pykka import ActorDeadError
+
+from memra.actors.base import ask, tell_if_alive
+from memra.actors.replies import ReplyStream
+from memra.actors.request_walk import Stations
+from memra.actors.ticket import Ticket
+from memra.errors import (
+    BusyError,
+    DeadlineExceededError,
+    DrainingError,
+    EngineFaultError,
+    OverloadedError,
+    RequestError,
+    WorkerFaultError,
+)
+from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, ReserveWork
+from memra.messages.generation import Usage
+from memra.messages.models import LeaseModel, ModelLeased, ReturnModel
+from memra.messages.replies import CloseReply, OpenReply
+from memra.messages.texts import (
+    DetokenizeIds,
+    DetokenizeRequest,
+    RenderTexts,
+    TextsRendered,
+    TextsRequest,
+    TextTokenized,
+    TextVectors,
+    TokenizeRequest,
+    TokenizeText,
+)
+from memra.messages.work import PoolTexts, RequestFailed, TextsPooled
+from memra.telemetry import names
+from memra.telemetry.spans import RequestTrace
+from memra.types import ModelName, RequestId, StopCause
+
+log = logging.getLogger(__name__)
+
+_RETRY_OVERLOADED_S = 5.0
+"""A worker that ran out of memory or is reloading needs seconds, not moments."""
+
+
+class TextWalk:
+    """One request for vectors or scores; `walk` once, then `leave` once, whatever came of it."""
+
+    def __init__(self, request: TextsRequest, stations: Stations) -> None:
+        """Begin the request's trace."""
+        self._request = request
+        self._stations = stations
+        self._may_hold_stream = False
+        self._may_hold_slot = False
+        self._may_hold_model = False
+        self._is_with_worker = False
+        self._stop: StopCause | None = None
+        self._usage: Usage | None = None
+        self._error: BaseException | None = None
+        self._trace = RequestTrace(
+            request.traceparent,
+            {
+                names.ATTRIBUTE_REQUEST_ID: request.request_id,
+                names.ATTRIBUTE_MODEL: request.model,
+                names.ATTRIBUTE_LANE: request.lane.value,
+            },
+        )
+
+    async def walk(self) -> TextVectors:
+        """Walk in, wait for the worker, and return what it made.
+
+        Raises:
+            RequestError: the request is refused or failed, by whichever station, or its deadline passed.
+        """
+        timeout_s = self._stations.deadlines.timeout_s(self._request.timeout_ms, is_stream=False)
+        try:
+            return await self._walk_in_time(trio.current_time() + timeout_s)
+        except ActorDeadError:
+            self._error = DrainingError("The server is shutting down.", retry_after_s=1.0)
+            raise self._error from None
+        except BaseException as error:
+            self._error = error
+            raise
+
+    def leave(self) -> None:
+        """Give back the texts' pages, the model, the stream and the slot; waits for nobody."""
+        request_id, stations = self._request.request_id, self._stations
+        if self._is_with_worker:
+            stations.worker.abort(request_id)
+        if self._may_hold_model:
+            tell_if_alive(stations.keeper, ReturnModel(request_id))
+        if self._may_hold_stream:
+            tell_if_alive(stations.ingress, CloseReply(request_id))
+        if self._may_hold_slot:
+            failed = _is_failure_of_ours(self._error)
+            tell_if_alive(
+                stations.admission, ReleaseSlot(request_id, stop=self._stop, usage=self._usage, failed=failed)
+            )
+        self._trace.end(self._error)
+
+    async def _walk_in_time(self, deadline: float) -> TextVectors:
+        with trio.move_on_at(deadline):
+            return await self._walk(deadline)
+        raise DeadlineExceededError("The deadline passed; raise `timeout_ms`, send fewer texts or try again later.")
+
+    async def _walk(self, deadline: float) -> TextVectors:
+        stream = await self._open_stream()
+        admitted = await self._be_admitted()
+        started = time.monotonic()
+        self._may_hold_model = True
+        instance = await _lease(self._stations, self._request.request_id, self._request.model, stream=stream)
+        rendered = await self._render(instance)
+        num_tokens = sum(map(len, rendered.sequences))
+        self._trace.add_attribute(names.ATTRIBUTE_PROMPT_TOKENS, num_tokens)
+        await self._reserve(num_tokens, deadline)
+        pooled = await self._be_computed(stream, rendered, instance)
+        self._stop = StopCause.END_OF_SEQUENCE
+        self._usage = Usage(num_tokens, 0, 0, elapsed_s=time.monotonic() - started)
+        return TextVectors(pooled.vectors, pooled.width, num_tokens, admitted)
+
+    async def _open_stream(self) -> ReplyStream:
+        self._may_hold_stream = True
+        try:
+            stream: ReplyStream = await ask(self._stations.ingress, OpenReply(self._request.request_id))
+        except ValueError:
+            self._may_hold_stream = False  # the id is another request's, and so is the stream
+            raise
+        return stream
+
+    async def _be_admitted(self) -> RequestAdmitted:
+        request = self._request
+        self._may_hold_slot = True
+        try:
+            admitted: RequestAdmitted = await ask(
+                self._stations.admission,
+                AdmitRequest(
+                    request.request_id,
+                    request.model,
+                    request.lane,
+                    api_key=request.api_key,
+                    traceparent=self._trace.traceparent,
+                ),
+            )
+        except RequestError:
+            self._may_hold_slot = False
+            raise
+        return admitted
+
+    async def _render(self, instance: int) -> TextsRendered:
+        request = self._request
+        message = RenderTexts(
+            request.request_id,
+            request.model,
+            request.task,
+            request.texts,
+            request.param,
+            traceparent=self._trace.traceparent,
+            instance=instance,
+        )
+        rendered: TextsRendered = await ask(self._stations.templating, message)
+        return rendered
+
+    async def _reserve(self, num_tokens: int, deadline: float) -> None:
+        remaining_s = deadline - trio.current_time()
+        message = ReserveWork(
+            self._request.request_id,
+            num_prompt_tokens=num_tokens,
+            max_new_tokens=0,
+            remaining_s=None if math.isinf(remaining_s) else remaining_s,
+            prompt_param=self._request.param,
+        )
+        try:
+            await ask(self._stations.admission, message)
+        except RequestError:
+            self._may_hold_slot = False
+            raise
+
+    async def _be_computed(self, stream: ReplyStream, rendered: TextsRendered, instance: int) -> TextsPooled:
+        request = self._request
+        texts = PoolTexts(
+            request.request_id,
+            request.model,
+            rendered.sequences,
+            lane=request.lane,
+            traceparent=self._trace.traceparent,
+            instance=instance,
+        )
+        self._stations.worker.submit(texts)
+        self._is_with_worker = True
+        while True:
+            for arrival in await stream.take():
+                if isinstance(arrival.event, TextsPooled):
+                    self._is_with_worker = False
+                    return arrival.event
+                if isinstance(arrival.event, RequestFailed):
+                    self._is_with_worker = False
+                    raise _failure(arrival.event)
+
+
+async def tokenize(request: TokenizeRequest, stations: Stations) -> TextTokenized:
+    """Turn a prompt into token ids, with a model that is loaded for that if need be.
+
+    Raises:
+        RequestError: the model is unknown or cannot be loaded, or the prompt cannot be rendered.
+    """
+    try:
+        instance = await _lease(stations, request.request_id, request.model)
+        tokenized: TextTokenized = await ask(stations.templating, TokenizeText(request, instance))
+    except ActorDeadError:
+        raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
+    finally:
+        tell_if_alive(stations.keeper, ReturnModel(request.request_id))
+    return tokenized
+
+
+async def detokenize(request: DetokenizeRequest, stations: Stations) -> str:
+    """Turn token ids into text; as `tokenize`.
+
+    Raises:
+        RequestError: the model is unknown or cannot be loaded, or an id is outside of its vocabulary.
+    """
+    try:
+        instance = await _lease(stations, request.request_id, request.model)
+        text: str = await ask(stations.templating, DetokenizeIds(request, instance))
+    except ActorDeadError:
+        raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
+    finally:
+        tell_if_alive(stations.keeper, ReturnModel(request.request_id))
+    return text
+
+
+async def _lease(
+    stations: Stations, request_id: RequestId, model: ModelName, *, stream: ReplyStream | None = None
+) -> int:
+    """Have the model loaded, and return its instance; given back with `ReturnModel`, whatever came of this."""
+    ticket: Ticket[ModelLeased] = await ask(stations.keeper, LeaseModel(request_id, model))
+    if stream is not None:
+        stream.when_cut(ticket.refuse)  # a load may outlast a drain
+    return (await ticket.wait()).held.instance
+
+
+def _failure(event: RequestFailed) -> RequestError:
+    log.error("request %s failed in the worker: %s", event.request_id, event.detail)
+    if event.overloaded:
+        return OverloadedError(
+            "The model worker ran out of memory or was restarted; try again shortly.",
+            retry_after_s=_RETRY_OVERLOADED_S,
+        )
+    return WorkerFaultError("The engine failed on this request; the server's log says more.")
+
+
+def _is_failure_of_ours(error: BaseException | None) -> bool:
+    if isinstance(error, RequestError):
+        return isinstance(error, (BusyError, EngineFaultError))
+    return isinstance(error, Exception)

@@ -1,0 +1,49 @@
+"""`POST /v1/cancel`: ends a request of the same key that is under way.
+
+A stream ends with an error event behind what it had sent, an answer that is collected with that error alone. Asked
+twice, or for a request that has ended, it says 404, with `cancelled` false beside the error.
+"""
+
+import msgspec
+from quart import request
+from quart.wrappers import Response
+from quart_trio import QuartTrio
+
+from memra.errors import InvalidRequestError, UnknownRequestError
+from memra.http.errors import error_object, reply_to
+from memra.http.generation import FrontDoor, read_request
+from memra.types import RequestId
+
+
+class CancelBody(msgspec.Struct):
+    """The whole body; `request_id` is another name of `id`."""
+
+    id: str | None = None
+    request_id: str | None = None
+
+
+DECODER = msgspec.json.Decoder(CancelBody)
+
+
+def add_cancel_routes(app: QuartTrio, door: FrontDoor) -> None:
+    """Add the route that ends requests."""
+
+    @app.post("/v1/cancel")
+    async def cancel() -> Response:
+        caller, body = await read_request(door, request, DECODER)
+        given = body.id or body.request_id
+        if not given:
+            raise InvalidRequestError("`id` must name a request, as its answer's `id` does.", param="id")
+        answer = {"id": given, "cancelled": True}
+        try:
+            await door.house.cancel(RequestId(given), caller.api_key)
+        except UnknownRequestError as error:
+            reply = reply_to(error)
+            missing = {**answer, "cancelled": False, "error": error_object(error)}
+            return Response(
+                msgspec.json.encode(missing),
+                status=reply.status,
+                headers=dict(reply.headers),
+                content_type="application/json",
+            )
+        return Response(msgspec.json.encode(answer), content_type="application/json")
