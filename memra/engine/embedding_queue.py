@@ -74,10 +74,11 @@ class TextInWork:
         """Rows to be computed."""
         return len(self.token_ids) - self.num_done
 
-    def piece(self, num_rows: int, *, index: int) -> Piece:
-        """The next rows, as part of a step in which this is the text with that index."""
-        page_ids = np.array(self.page_ids, np.int32)
-        return Piece(index, self.num_done, self.token_ids[self.num_done : self.num_done + num_rows], page_ids)
+    def piece(self, num_rows: int, *, index: int, page_tokens: int) -> Piece:
+        """The next rows, with the pages up to their end, as part of a step in which this is the text of that index."""
+        end = self.num_done + num_rows
+        page_ids = np.array(self.page_ids[: -(-end // page_tokens)], np.int32)
+        return Piece(index, self.num_done, self.token_ids[self.num_done : end], page_ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,10 +172,14 @@ class EmbeddingRunner:
 
     def _compute(self, portions: Sequence[Portion]) -> Exception | None:
         """Add the portions' rows to their texts' sums, or return why that failed, without the frames' memory."""
+        page_tokens = self.model.executor.page_tokens
         num_done = 0
         try:
             self._pooled.add_rows(
-                [portion.text.piece(portion.num_rows, index=index) for index, portion in enumerate(portions)],
+                [
+                    portion.text.piece(portion.num_rows, index=index, page_tokens=page_tokens)
+                    for index, portion in enumerate(portions)
+                ],
                 [len(portion.text.token_ids) for portion in portions],
                 [portion.text.total for portion in portions],
             )

@@ -1,6 +1,7 @@
 """A whole house on fakes: real actors and mailboxes, an engine and renderers that do as a test tells them."""
 
 import contextlib
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -43,7 +44,17 @@ from memra.messages.load import WorkerLoad
 from memra.messages.models import ModelInstance, ModelsRestored, ModelTerms
 from memra.messages.prompt import PromptRendered, RenderPrompt
 from memra.messages.sampling import SamplingParams
-from memra.messages.work import PromptStarted, RequestFailed, StepFinished, SubmitPrompt, TokensGenerated, WorkReported
+from memra.messages.texts import DetokenizeIds, RenderTexts, TextsRendered, TextTokenized, TokenizeText
+from memra.messages.work import (
+    PoolTexts,
+    PromptStarted,
+    RequestFailed,
+    StepFinished,
+    SubmitPrompt,
+    TextsPooled,
+    TokensGenerated,
+    WorkReported,
+)
 from memra.settings import LifecycleSettings
 from memra.types import ModelName, ModelTask, RequestId, StopCause
 
@@ -119,6 +130,7 @@ class FakeEngine:
         self.install_error: Exception | None = None
         self.rows: dict[RequestId, FakeRow] = {}
         self.submitted: list[SubmitPrompt] = []
+        self.texts: dict[RequestId, PoolTexts] = {}
         self.aborted: list[RequestId] = []
         self.num_steps = 0
         self.num_entered = 0
@@ -144,7 +156,7 @@ class FakeEngine:
 
     @property
     def has_work(self) -> bool:
-        return bool(self.rows)
+        return bool(self.rows or self.texts)
 
     def add_model(self, model: Any) -> None:
         assert threading.get_ident() == self.thread, "a model was added by a second thread"
@@ -164,6 +176,10 @@ class FakeEngine:
     def submit(self, prompt: SubmitPrompt) -> None:
         if self.submit_error is not None:
             raise self.submit_error
+        if isinstance(prompt, PoolTexts):
+            self.texts[prompt.request_id] = prompt
+            BELL.ring()
+            return
         self.submitted.append(prompt)
         self.rows[prompt.request_id] = FakeRow(prompt, self.prefill_steps)
         BELL.ring()
@@ -171,6 +187,7 @@ class FakeEngine:
     def abort(self, request_id: RequestId) -> None:
         self.aborted.append(request_id)
         self.rows.pop(request_id, None)
+        self.texts.pop(request_id, None)
         BELL.ring()
 
     def step(self) -> StepFinished:
@@ -184,7 +201,15 @@ class FakeEngine:
         if self.step_error is not None:
             raise self.step_error
         self.num_steps += 1
-        events: list[Any] = [failed for failed in self.failures if self.rows.pop(failed.request_id, None)]
+        events: list[Any] = [
+            failed
+            for failed in self.failures
+            if self.rows.pop(failed.request_id, None) or self.texts.pop(failed.request_id, None)
+        ]
+        for request_id, texts in list(self.texts.items()):
+            del self.texts[request_id]
+            vectors = b"".join(struct.pack("<2f", len(ids), sum(ids)) for ids in texts.sequences)
+            events += [PromptStarted(request_id, 0), TextsPooled(request_id, vectors, width=2)]
         for row in list(self.rows.values()):
             events += self._advance(row)
         BELL.ring()
@@ -305,6 +330,23 @@ class FakeRenderer:
             reader=FakeReader(message.stop_strings),
             echo=text if message.wants_echo else "",
         )
+
+    def render_texts(self, message: RenderTexts) -> TextsRendered:
+        self.entered.set()
+        BELL.ring()
+        if self.gate is not None:
+            self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return TextsRendered(tuple(tuple(map(ord, text.text)) for text in message.texts))
+
+    def tokenize(self, message: TokenizeText) -> TextTokenized:
+        if self.error is not None:
+            raise self.error
+        return TextTokenized(tuple(map(ord, message.wanted.prompt.text)), CONTEXT)
+
+    def detokenize(self, message: DetokenizeIds) -> str:
+        return "".join(map(chr, message.wanted.token_ids))
 
 
 class FakeExecutor:
@@ -429,7 +471,15 @@ class RunningHouse:
     async def is_empty(self) -> None:
         """Wait until nothing of any request is left; fails when something stays."""
         await eventually(
-            lambda: not (self.replies.num_open or self.num_slots_held or self.engine.rows or self.residency._holders)
+            lambda: (
+                not (
+                    self.replies.num_open
+                    or self.num_slots_held
+                    or self.engine.rows
+                    or self.engine.texts
+                    or self.residency._holders
+                )
+            )
         )
         self.slots.check_integrity()
         self.residency.check_integrity()

@@ -14,6 +14,7 @@ from memra.errors import (
     RequestTooLongForMemoryError,
 )
 from memra.gate.queueing import (
+    MAX_QUEUED_TOKENS,
     Ahead,
     Placement,
     QueueLimits,
@@ -44,6 +45,40 @@ def test_a_request_without_an_answer_needs_neither_row_nor_page():
     for lane in Lane:
         work = WorkAsked(lane, num_prompt_tokens=10_000, max_new_tokens=0)
         assert place(work, hopeless, ahead=NOBODY, limits=LIMITS) == Placement(0, 0)
+
+
+TEXTS = WorkAsked(Lane.INTERACTIVE, num_prompt_tokens=500, max_new_tokens=0)
+BUSY_ENCODER = replace(EMPTY, num_active=1, num_queued_tokens=3000, s_per_prefill_token=0.001)
+
+
+def test_texts_wait_for_the_tokens_before_them_and_interactive_ones_may():
+    assert place(TEXTS, BUSY_ENCODER, ahead=NOBODY, limits=LIMITS) == Placement(0, 0)
+    for lane in (Lane.JUDGE, Lane.HARVEST):
+        with pytest.raises(BusyError, match=f"no room for a {lane.value} request") as refused:
+            place(replace(TEXTS, lane=lane), BUSY_ENCODER, ahead=NOBODY, limits=LIMITS)
+        assert refused.value.retry_after_s == 3.0
+        idle = replace(BUSY_ENCODER, num_queued_tokens=0)
+        assert place(replace(TEXTS, lane=lane), idle, ahead=NOBODY, limits=LIMITS) == Placement(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "limits", "error"),
+    [
+        ({"remaining_s": 2.9}, LIMITS, DeadlineUnreachableError),
+        ({}, QueueLimits(wait_ceiling_s=2.9), QueueWaitError),
+        ({}, QueueLimits(max_depth=0), QueueFullError),
+    ],
+)
+def test_texts_that_would_wait_too_long_are_refused(changes: dict[str, float], limits: QueueLimits, error: type):
+    with pytest.raises(error):
+        place(replace(TEXTS, **changes), BUSY_ENCODER, ahead=NOBODY, limits=limits)
+
+
+def test_no_more_tokens_of_texts_wait_than_may():
+    crowded = replace(BUSY_ENCODER, num_queued_tokens=MAX_QUEUED_TOKENS, s_per_prefill_token=None)
+    with pytest.raises(QueueFullError, match="tokens of texts wait already"):
+        place(TEXTS, crowded, ahead=NOBODY, limits=LIMITS)
+    place(TEXTS, replace(crowded, num_queued_tokens=MAX_QUEUED_TOKENS - 1), ahead=NOBODY, limits=LIMITS)
 
 
 def test_without_a_row_it_waits_for_the_next_end():
