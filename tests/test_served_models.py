@@ -10,7 +10,7 @@ from memra.errors import ConfigurationError, SourceError
 from memra.messages.models import ModelTerms
 from memra.served_models import ServedModels, open_models, refuse_crowding
 from memra.settings import EngineSettings, ModelSettings, Settings
-from memra.types import ModelName
+from memra.types import ModelName, ModelTask
 from tests.loading.model_directory import write_directory
 from tests.loading.sentencepiece_bytes import model
 
@@ -65,3 +65,17 @@ def test_the_estimate_counts_weights_as_the_executor_keeps_them_and_the_whole_ca
     refuse_crowding((large, small), large.num_bytes + small.num_bytes)
     with pytest.raises(ConfigurationError, match=r"MEMRA_MEMORY_MB: the models to start with need about 13 MiB"):
         refuse_crowding((large, small), large.num_bytes + small.num_bytes - 1)
+
+
+@pytest.mark.models
+def test_an_embedding_model_is_opened_with_its_width_and_pages_for_texts_alone(minilm_directory: Path):
+    settings = Settings(models=ModelSettings(arguments=(f"mini={minilm_directory}",)))
+    (served,) = open_models(settings, CHOICE)
+    assert (served.task, served.embedding_width, served.context_tokens) == (ModelTask.EMBED, 384, 512)
+    assert ": bert for embeddings, F32, " in served.describe()
+    assert served.plan.num_pages == 8 + 64, "one text of the longest kind, and 64 short ones"
+    built = served.build()
+    assert built.pooled is not None
+    assert (built.pooled.width, built.pooled.context_tokens) == (384, 512)
+    built.executor.close()
+    served.close()

@@ -8,6 +8,7 @@ was taken. `request_walk` is the same for a request that generates. Called by th
 import logging
 import math
 import time
+from collections.abc import Iterator
 
 import trio
 from pykka import ActorDeadError
@@ -21,18 +22,21 @@ from memra.errors import (
     DeadlineExceededError,
     DrainingError,
     EngineFaultError,
+    InvalidRequestError,
     OverloadedError,
     RequestError,
     WorkerFaultError,
 )
 from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, ReserveWork
-from memra.messages.generation import Usage
+from memra.messages.generation import TextPrompt, TokenPrompt, Usage
 from memra.messages.models import LeaseModel, ModelLeased, ReturnModel
 from memra.messages.replies import CloseReply, OpenReply
 from memra.messages.texts import (
     DetokenizeIds,
     DetokenizeRequest,
+    PoolableText,
     RenderTexts,
+    TextPair,
     TextsRendered,
     TextsRequest,
     TextTokenized,
@@ -43,10 +47,14 @@ from memra.messages.texts import (
 from memra.messages.work import PoolTexts, RequestFailed, TextsPooled
 from memra.telemetry import names
 from memra.telemetry.spans import RequestTrace
-from memra.types import ModelName, RequestId, StopCause
+from memra.types import ModelName, RequestId, StopCause, TokenId
 
 log = logging.getLogger(__name__)
 
+MAX_REQUEST_TOKENS = 300_000
+"""Tokens of one request's texts together, as in OpenAI's API: more would keep all others out for minutes."""
+_RENDER_CHARS = 1 << 15
+"""Characters, or ids, that templating gets at once: some ten milliseconds, in which a chat's prompt waits."""
 _RETRY_OVERLOADED_S = 5.0
 """A worker that ran out of memory or is reloading needs seconds, not moments."""
 
@@ -117,11 +125,11 @@ class TextWalk:
         started = time.monotonic()
         self._may_hold_model = True
         instance = await _lease(self._stations, self._request.request_id, self._request.model, stream=stream)
-        rendered = await self._render(instance)
-        num_tokens = sum(map(len, rendered.sequences))
+        sequences = await self._render(instance)
+        num_tokens = sum(map(len, sequences))
         self._trace.add_attribute(names.ATTRIBUTE_PROMPT_TOKENS, num_tokens)
         await self._reserve(num_tokens, deadline)
-        pooled = await self._be_computed(stream, rendered, instance)
+        pooled = await self._be_computed(stream, sequences, instance=instance)
         self._stop = StopCause.END_OF_SEQUENCE
         self._usage = Usage(num_tokens, 0, 0, elapsed_s=time.monotonic() - started)
         return TextVectors(pooled.vectors, pooled.width, num_tokens, admitted)
@@ -154,14 +162,30 @@ class TextWalk:
             raise
         return admitted
 
-    async def _render(self, instance: int) -> TextsRendered:
+    async def _render(self, instance: int) -> tuple[tuple[TokenId, ...], ...]:
+        """Have the texts rendered a few at a time, so that the prompts of others get their turn in between."""
+        sequences: list[tuple[TokenId, ...]] = []
+        num_tokens = 0
+        for first, texts in _portions(self._request.texts):
+            rendered = await self._render_some(texts, first, instance=instance)
+            sequences += rendered.sequences
+            num_tokens += sum(map(len, rendered.sequences))
+            if num_tokens > MAX_REQUEST_TOKENS:
+                raise InvalidRequestError(
+                    f"The texts have more than {MAX_REQUEST_TOKENS} tokens together; send several requests.",
+                    param=self._request.param,
+                )
+        return tuple(sequences)
+
+    async def _render_some(self, texts: tuple[PoolableText, ...], first: int, *, instance: int) -> TextsRendered:
         request = self._request
         message = RenderTexts(
             request.request_id,
             request.model,
             request.task,
-            request.texts,
+            texts,
             request.param,
+            first=first,
             traceparent=self._trace.traceparent,
             instance=instance,
         )
@@ -183,12 +207,14 @@ class TextWalk:
             self._may_hold_slot = False
             raise
 
-    async def _be_computed(self, stream: ReplyStream, rendered: TextsRendered, instance: int) -> TextsPooled:
+    async def _be_computed(
+        self, stream: ReplyStream, sequences: tuple[tuple[TokenId, ...], ...], *, instance: int
+    ) -> TextsPooled:
         request = self._request
         texts = PoolTexts(
             request.request_id,
             request.model,
-            rendered.sequences,
+            sequences,
             lane=request.lane,
             traceparent=self._trace.traceparent,
             instance=instance,
@@ -245,6 +271,27 @@ async def _lease(
     if stream is not None:
         stream.when_cut(ticket.refuse)  # a load may outlast a drain
     return (await ticket.wait()).held.instance
+
+
+def _portions(texts: tuple[PoolableText, ...]) -> Iterator[tuple[int, tuple[PoolableText, ...]]]:
+    """Yield the texts, a few at a time, behind the place of the first of them."""
+    first = num_chars = 0
+    for index, text in enumerate(texts):
+        if index > first and num_chars + _size_of(text) > _RENDER_CHARS:
+            yield first, texts[first:index]
+            first, num_chars = index, 0
+        num_chars += _size_of(text)
+    yield first, texts[first:]
+
+
+def _size_of(text: PoolableText) -> int:
+    match text:
+        case TextPrompt():
+            return len(text.text)
+        case TokenPrompt():
+            return len(text.token_ids)
+        case TextPair():
+            return len(text.query) + len(text.document)
 
 
 def _failure(event: RequestFailed) -> RequestError:

@@ -102,7 +102,7 @@ class TextFormat:
         if command.task is not self.task:
             raise WrongTaskError(wrong_task(command.model, self.task), param="model")
         return TextsRendered(
-            tuple(self._encode(text, command.param, index) for index, text in enumerate(command.texts))
+            tuple(self._encode(text, command.param, index) for index, text in enumerate(command.texts, command.first))
         )
 
     def tokenize(self, command: TokenizeText) -> TextTokenized:

@@ -70,6 +70,7 @@ class RenderTexts:
 
     Attributes:
         param: request field that the texts came in, for errors.
+        first: place of the first of these texts in that field.
         instance: of the model, the one that will compute the texts.
     """
 
@@ -78,6 +79,7 @@ class RenderTexts:
     task: ModelTask
     texts: tuple[PoolableText, ...]
     param: str
+    first: int = 0
     traceparent: str | None = None
     instance: int = 0
 

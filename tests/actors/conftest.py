@@ -313,6 +313,7 @@ class FakeRenderer:
         self.gate: threading.Event | None = None
         self.entered = threading.Event()
         self.messages: list[RenderPrompt] = []
+        self.rendered_texts: list[RenderTexts] = []
 
     def render(self, message: RenderPrompt) -> PromptRendered:
         self.messages.append(message)
@@ -332,6 +333,7 @@ class FakeRenderer:
         )
 
     def render_texts(self, message: RenderTexts) -> TextsRendered:
+        self.rendered_texts.append(message)
         self.entered.set()
         BELL.ring()
         if self.gate is not None:

@@ -14,6 +14,7 @@ from memra.errors import (
     DeadlineExceededError,
     DrainingError,
     EngineFaultError,
+    InvalidRequestError,
     OverloadedError,
     RequestCancelledError,
     RequestError,
@@ -67,6 +68,26 @@ async def test_texts_become_vectors_and_are_recorded_as_prompt_tokens(kit: Any):
         assert (ended.stop, ended.failed, ended.usage.prompt_tokens) == (StopCause.END_OF_SEQUENCE, False, 3)
         assert ended.usage.completion_tokens == 0
         assert not running.engine.aborted
+
+
+async def test_long_texts_are_rendered_a_few_at_a_time_and_stay_in_order(kit: Any):
+    async with kit.open_house() as running:
+        words = [chr(97 + index) * 12_000 for index in range(7)] + ["x", "y" * 70_000, "z"]
+        pooled = await running.house.pool_texts(texts("e1", *words))
+        found = struct.unpack(f"<{2 * len(words)}f", pooled.vectors)[::2]
+        assert found == tuple(float(len(word)) for word in words)
+        assert [message.first for message in running.renderer.rendered_texts] == [0, 2, 4, 6, 8, 9]
+        await running.is_empty()
+
+
+async def test_a_request_has_no_more_tokens_than_one_may(kit: Any):
+    async with kit.open_house() as running:
+        words = ["a" * 100_000, "b" * 100_000, "c" * 100_000, "d"]
+        with pytest.raises(InvalidRequestError, match="more than 300000 tokens together") as refused:
+            await running.house.pool_texts(texts("e1", *words))
+        assert refused.value.param == "input"
+        await running.house.pool_texts(texts("e1", *words[:3]))
+        await running.is_empty()
 
 
 async def test_texts_and_answers_share_the_lanes_slots(kit: Any):

@@ -84,6 +84,12 @@ def test_a_text_that_cannot_be_taken_is_named(text: Any, error: type[Exception],
     assert refused.value.param == "input"
 
 
+def test_a_text_is_named_by_its_place_among_all():
+    message = RenderTexts(RequestId("r"), ModelName("m"), ModelTask.EMBED, (TokenPrompt(()),), "input", first=7)
+    with pytest.raises(InvalidRequestError, match=r"`input\[7\]`"):
+        make_format().render_texts(message)
+
+
 def test_a_text_as_long_as_the_context_is_taken():
     assert len(render(make_format(), TextPrompt("hello " * 4))[0]) == 6
 
