@@ -1,0 +1,104 @@
+"""The tools that a request declares, as a parser asks for them.
+
+Trade: names and the declared types of parameters. It refuses to validate schemas; whatever is odd has no type.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_MAX_STEPS = 8
+"""A type that is more references and choices away than this is open; it stops schemas that refer to themselves."""
+
+
+class DeclaredTools:
+    """Tools by name."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Take declarations as OpenAI's interface shapes them; entries without a name are left out."""
+        functions = [tool.get("function", tool) for tool in tools]
+        self._schemas: dict[str, Mapping[str, Any]] = {
+            function["name"]: function.get("parameters") or {} for function in functions if "name" in function
+        }
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a tool of that name is declared."""
+        return name in self._schemas
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """The JSON schema of a declared tool's arguments; empty when there is none."""
+        return self._schemas[name]
+
+    def types(self, name: str, parameter: str) -> frozenset[str]:
+        """The JSON types that a parameter may have (`string`, `integer`, ...); empty when that is open."""
+        schema = self._schemas[name]
+        properties = schema.get("properties")
+        wanted = properties.get(parameter) if isinstance(properties, Mapping) else None
+        return _types_of(wanted, schema, _MAX_STEPS)
+
+
+def coerce(text: str, types: frozenset[str]) -> str:
+    """The JSON of a value that a dialect writes without quotes.
+
+    Args:
+        text: as written.
+        types: what the schema allows; text that is JSON of none of these types becomes a string where one is allowed,
+            and keeps its own type where none is.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        named = _PYTHON_NAMES.get(text.strip())
+        return named if named is not None and "string" not in types else json.dumps(text, ensure_ascii=False)
+    if types and "string" in types and not types & _types_of_value(value):
+        return json.dumps(text, ensure_ascii=False)
+    if isinstance(value, float) and "integer" in types and "number" not in types and value.is_integer():
+        return str(int(value))
+    return text.strip()
+
+
+_PYTHON_NAMES = {"True": "true", "False": "false", "None": "null"}
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _types_of_value(value: object) -> frozenset[str]:
+    if isinstance(value, float):
+        return frozenset({"number", "integer"} if value.is_integer() else {"number"})
+    return _TYPES.get(type(value), frozenset())
+
+
+_TYPES: dict[type, frozenset[str]] = {
+    type(None): frozenset({"null"}),
+    bool: frozenset({"boolean"}),
+    int: frozenset({"integer", "number"}),
+    str: frozenset({"string"}),
+    list: frozenset({"array"}),
+    dict: frozenset({"object"}),
+}
+
+
+def _types_of(wanted: object, root: Mapping[str, Any], steps_left: int) -> frozenset[str]:
+    if not isinstance(wanted, Mapping) or steps_left == 0:
+        return frozenset()
+    if isinstance(reference := wanted.get("$ref"), str):
+        return _types_of(_resolve(reference, root), root, steps_left - 1)
+    if names := wanted.get("type"):
+        several = names if isinstance(names, list) else [names]
+        return frozenset(name for name in several if isinstance(name, str))
+    choices = wanted.get("anyOf") or wanted.get("oneOf") or wanted.get("allOf")
+    if isinstance(choices, list):
+        found = [_types_of(choice, root, steps_left - 1) for choice in choices]
+        return frozenset().union(*found) if all(found) else frozenset()
+    values = wanted["enum"] if isinstance(wanted.get("enum"), list) else [wanted["const"]] if "const" in wanted else []
+    return frozenset().union(*map(_types_of_value, values))
+
+
+def _resolve(reference: str, root: Mapping[str, Any]) -> object:
+    """What a reference within the schema (`#/$defs/Name`) points to, or None."""
+    found: object = root
+    for step in reference.removeprefix("#/").split("/"):
+        found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found

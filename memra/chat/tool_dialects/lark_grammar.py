@@ -1,0 +1,105 @@
+"""Grammars of forced calls in Lark, as llguidance reads it.
+
+Trade: rules for markup, names and arguments that the dialects put together. It refuses to compile anything, and to know
+vocabularies: a marker that may be one token stands in a rule of its own, and whoever knows the vocabulary puts the
+token in with `with_tokens`.
+
+Source: llguidance's documentation of its syntax (`%json`, `<[id]>`).
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from memra.chat.tool_dialects.declared_tools import DeclaredTools
+
+_MARKER_LINE = re.compile(r'^(marker_\d+): ("(?:[^"\\]|\\.)*")$', re.MULTILINE)
+
+
+def with_tokens(grammar: str, find_token: Callable[[str], int | None]) -> str:
+    """Put tokens in the place of markers.
+
+    Args:
+        grammar: of a dialect.
+        find_token: the id of the special token that is written so, or None when text is how the model writes it.
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        token_id = find_token(json.loads(match[2]))
+        return match[0] if token_id is None else f"{match[1]}: <[{token_id}]>"
+
+    return _MARKER_LINE.sub(replace, grammar)
+
+
+class GrammarText:
+    """A grammar in the making: named rules, each written once."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        self._tools = DeclaredTools(tools)
+        self._rules: list[str] = []
+        self._markers: dict[str, str] = {}
+
+    def marker(self, text: str) -> str:
+        """The rule of a marker, or of nothing where the dialect has none."""
+        if not text:
+            return '""'
+        if text not in self._markers:
+            self._markers[text] = self.rule(f"marker_{len(self._markers)}", quote(text))
+        return self._markers[text]
+
+    def rule(self, name: str, body: str) -> str:
+        """Add a rule and return its name."""
+        self._rules.append(f"{name}: {body}")
+        return name
+
+    def arguments(self, name: str, index: int) -> str:
+        """The rule for the JSON of a tool's arguments."""
+        schema = {"type": "object", **self._tools.schema(name)}
+        return self.rule(f"arguments_{index}", f"%json {json.dumps(schema, ensure_ascii=False)}")
+
+    def types(self, name: str) -> dict[str, Mapping[str, Any]]:
+        """The declared parameters of a tool with their schemas, in order."""
+        properties = self._tools.schema(name).get("properties")
+        return dict(properties) if isinstance(properties, Mapping) else {}
+
+    def text(self, start: str) -> str:
+        """The whole grammar, given the body of its first rule."""
+        return "\n".join([f"start: {start}", *self._rules, ""])
+
+
+def quote(text: str) -> str:
+    """A literal of Lark, or of nothing."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def several(call: str, *, between: str, at_least_one: bool) -> str:
+    """One call, or any number from one upwards."""
+    return f"{call} ({between} {call})*" if at_least_one else call
+
+
+def json_object_calls(
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    names: Sequence[str],
+    name_key: str = "name",
+    arguments_key: str = "arguments",
+    wrap: Callable[[GrammarText, str], str],
+) -> str:
+    """Calls as JSON objects.
+
+    Args:
+        tools: all that are declared.
+        names: those that may be called.
+        name_key: of the objects.
+        arguments_key: of the objects.
+        wrap: makes the first rule's body out of the rule of one object.
+    """
+    grammar = GrammarText(tools)
+    choices = [
+        f"{quote(f'{{{json.dumps(name_key)}: {json.dumps(name)}, {json.dumps(arguments_key)}: ')} "
+        f'{grammar.arguments(name, index)} "}}"'
+        for index, name in enumerate(names)
+    ]
+    call = grammar.rule("call", " | ".join(choices))
+    return grammar.text(wrap(grammar, call))

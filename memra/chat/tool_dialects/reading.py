@@ -1,0 +1,270 @@
+"""One answer while it is read: what came, what is taken, and what goes out.
+
+Trade: the few moves that every dialect's grammar is written with. A grammar is a generator that yields whenever it
+needs text that has not come yet, so it reads as if the whole answer were there, and its result cannot depend on where
+the text was cut. It refuses to know any dialect. Called by `scripted_parser` and by the readers of calls.
+"""
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from typing import TypeVar
+
+from memra.chat.tool_dialects.contract import MAX_HELD_CHARS, ArgumentsPiece, CallBegun, CallEnded, Piece, TextPiece
+from memra.chat.tool_dialects.declared_tools import DeclaredTools
+
+_T = TypeVar("_T")
+Script = Generator[None, None, _T]
+"""Yields when it needs more text than there is."""
+
+Write = Callable[[str], None]
+"""Takes more of some text."""
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+class MalformedCallError(Exception):
+    """The text is no call after all; what was taken of it is text."""
+
+
+class AnswerEndedError(Exception):
+    """The answer ended where a call needs more."""
+
+
+class Reading:
+    """The state of one answer; owned by one parser.
+
+    Attributes:
+        tools: those of the request.
+        is_ended: no more text will come.
+        has_whole_arguments: the call that began has all its arguments, and only markup is missing.
+    """
+
+    def __init__(self, tools: DeclaredTools) -> None:
+        self.tools = tools
+        self.is_ended = False
+        self.has_whole_arguments = False
+        self._text = ""
+        self._at = 0
+        self._block: list[str] = []
+        self._num_held = 0
+        self._pieces: list[Piece] = []
+        self._space = ""
+        self._follows_call = False
+        self._is_call_open = False
+        self._has_arguments = False
+
+    # What comes
+
+    def push(self, text: str) -> None:
+        """Add text that came."""
+        self._text = self._text[self._at :] + text
+        self._at = 0
+
+    def peek(self, count: int = 1) -> Script[str]:
+        """The next characters, without taking them; fewer only at the end of the answer."""
+        while len(self._text) - self._at < count and not self.is_ended:
+            yield
+        return self._text[self._at : self._at + count]
+
+    def accept(self, literal: str) -> Script[bool]:
+        """Take a literal if it comes next; decided at the first character that differs."""
+        while True:
+            ahead = self._text[self._at : self._at + len(literal)]
+            if ahead == literal:
+                self.take(len(literal))
+                return True
+            if self.is_ended or not literal.startswith(ahead):
+                return False
+            yield
+
+    def accept_any(self, literals: Sequence[str]) -> Script[bool]:
+        """Take the first of these literals that comes next."""
+        for literal in literals:
+            if (yield from self.accept(literal)):
+                return True
+        return False
+
+    def expect(self, literal: str) -> Script[None]:
+        """Take a literal that must come next.
+
+        Raises:
+            MalformedCallError: something else comes.
+            AnswerEndedError: the answer ends before it could come.
+        """
+        if not (yield from self.accept(literal)):
+            raise self.refusal(literal)
+
+    def refusal(self, literal: str = "") -> Exception:
+        """Why the text cannot go on as a call: the answer ended (perhaps inside `literal`), or it is none."""
+        rest = self._text[self._at :]
+        return AnswerEndedError() if self.is_ended and literal.startswith(rest) else MalformedCallError()
+
+    def skip_space(self) -> Script[None]:
+        """Take the space that comes next, all of it."""
+        yield from self.word(_SPACE)
+
+    def run(self, pattern: re.Pattern[str]) -> str:
+        """Take what a pattern (a repeated character class) matches in the text that is there; may be nothing."""
+        match = pattern.match(self._text, self._at)
+        return "" if match is None or match.end() == self._at else self.take(match.end() - self._at)
+
+    def word(self, pattern: re.Pattern[str]) -> Script[str]:
+        """Take what a pattern (a repeated character class) matches, up to a character that it does not match."""
+        runs = []
+        while True:
+            if found := self.run(pattern):
+                runs.append(found)
+            if self._at < len(self._text) or self.is_ended:
+                return "".join(runs)
+            yield
+
+    def until(self, literal: str) -> Script[str]:
+        """Take the text before a literal, and the literal; return the text."""
+        runs: list[str] = []
+        while True:
+            yield from self.some_before(literal, runs.append)
+            if (yield from self.accept(literal)):
+                return "".join(runs)
+            if self.is_ended:
+                raise AnswerEndedError
+            yield
+
+    def some_before(self, literal: str, write: Write) -> Script[None]:
+        """Take the text that is there and certainly before a literal, and write it."""
+        found = self._text.find(literal, self._at)
+        end = found if found >= 0 else len(self._text) - len(held_end(self._text, (literal,), self._at))
+        if end > self._at:
+            write(self.take(end - self._at))
+        return
+        yield
+
+    def take(self, count: int) -> str:
+        """Take characters that are there.
+
+        Raises:
+            MalformedCallError: more would be held back than is allowed; as much as is allowed was taken.
+        """
+        is_too_long = not self._is_call_open and self._num_held + count > MAX_HELD_CHARS
+        count = min(count, MAX_HELD_CHARS - self._num_held) if is_too_long else count
+        taken = self._text[self._at : self._at + count]
+        self._at += count
+        self._num_held += count
+        self._block.append(taken)
+        if is_too_long:
+            raise MalformedCallError
+        return taken
+
+    def find(self, markers: Sequence[str]) -> Script[str | None]:
+        """Pass text on up to the first marker, and take the marker; None when the answer ends without one."""
+        while True:
+            starts = [(at, marker) for marker in markers if (at := self._text.find(marker, self._at)) >= 0]
+            held = "" if self.is_ended else held_end(self._text, markers, self._at)
+            start = min(starts)[0] if starts else len(self._text) - len(held)
+            self._emit_text(self._text[self._at : start])
+            self._at = start
+            if starts:
+                marker = min(starts)[1]
+                self.take(len(marker))
+                return marker
+            if self.is_ended:
+                return None
+            yield
+
+    # What goes out
+
+    def begin(self, name: str) -> None:
+        """Begin the call of a tool.
+
+        Raises:
+            MalformedCallError: no tool of that name was declared.
+        """
+        if name not in self.tools:
+            raise MalformedCallError
+        self._block.insert(0, self._space)
+        self._space = ""
+        self._pieces.append(CallBegun(name))
+        self._is_call_open = True
+        self._has_arguments = False
+
+    def argue(self, text: str) -> None:
+        """Add to the arguments of the call that began last."""
+        if text:
+            self._has_arguments = True
+            self._pieces.append(ArgumentsPiece(text))
+
+    def end(self) -> None:
+        """End the call; one without arguments gets an empty object."""
+        if not self._has_arguments:
+            self.argue("{}")
+        self._pieces.append(CallEnded())
+        self._follows_call = True
+        self._close()
+
+    def settle(self) -> None:
+        """What was taken since the last call is markup of the format: forget it."""
+        self._close()
+
+    def give_up(self) -> None:
+        """What was taken since the last call, and the call that began since then, is text."""
+        source = "".join(self._block)
+        self._close()
+        self._emit_text(source)
+
+    def end_early(self) -> None:
+        """The answer is over: a call whose arguments are whole is complete, any other that began stays open."""
+        if self._is_call_open and self.has_whole_arguments:
+            self.end()
+        elif self._is_call_open:
+            self._close()
+        else:
+            self.give_up()
+
+    def drain(self) -> list[Piece]:
+        """What is certain since the last time, neighbours joined; at the end with the space that touches no call."""
+        if self.is_ended and self._space and not self._follows_call:
+            self._pieces.append(TextPiece(self._space))
+            self._space = ""
+        pieces, self._pieces = self._pieces, []
+        return joined(pieces)
+
+    def _emit_text(self, text: str) -> None:
+        """Pass text on; space at its end waits, for a call may follow."""
+        if not text:
+            return
+        text = self._space + text
+        # Space over the limit cannot wait, whatever follows.
+        shown = text[: max(len(text.rstrip(" \t\r\n")), len(text) - MAX_HELD_CHARS)]
+        self._space = text[len(shown) :]
+        if shown:
+            self._follows_call = False
+            self._pieces.append(TextPiece(shown))
+
+    def _close(self) -> None:
+        self._block.clear()
+        self._num_held = 0
+        self._is_call_open = False
+        self.has_whole_arguments = False
+
+
+def held_end(text: str, markers: Sequence[str], start: int = 0) -> str:
+    """The end of a text that could be the beginning of a marker; the longest such end, without a whole marker."""
+    longest = max(map(len, markers), default=1)
+    for at in range(max(start, len(text) - longest + 1), len(text)):
+        end = text[at:]
+        if any(marker.startswith(end) for marker in markers):
+            return end
+    return ""
+
+
+def joined(pieces: Sequence[Piece]) -> list[Piece]:
+    """The same pieces with neighbours of one kind made one."""
+    result: list[Piece] = []
+    for piece in pieces:
+        match (result[-1] if result else None), piece:
+            case TextPiece(before), TextPiece(after):
+                result[-1] = TextPiece(before + after)
+            case ArgumentsPiece(before), ArgumentsPiece(after):
+                result[-1] = ArgumentsPiece(before + after)
+            case _:
+                result.append(piece)
+    return result
