@@ -9,7 +9,8 @@ What a parser promises, whatever the dialect:
 - A call begins as soon as its name is known, and its arguments come while they are written. When they turn out to be
   malformed the call never gets its `CallEnded`, and its whole source follows as text.
 - An answer that is cut off inside a call leaves that call without `CallEnded`; nothing is repeated.
-- Space that touches a call belongs to the format and is dropped; all other text is kept, before and between calls.
+- Space before a call, between calls and behind the last one belongs to the format and is dropped; all other text is
+  kept, before, between and after calls.
 - At most `MAX_HELD_CHARS` characters wait for what they turn out to be.
 """
 

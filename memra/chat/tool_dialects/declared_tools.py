@@ -3,6 +3,7 @@
 Trade: names and the declared types of parameters. It refuses to validate schemas; whatever is odd has no type.
 """
 
+import ast
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,6 +38,11 @@ class DeclaredTools:
         return _types_of(wanted, schema, _MAX_STEPS)
 
 
+def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The JSON types that a schema allows; empty when that is open."""
+    return _types_of(schema, schema, _MAX_STEPS)
+
+
 def coerce(text: str, types: frozenset[str]) -> str:
     """The JSON of a value that a dialect writes without quotes.
 
@@ -48,13 +54,24 @@ def coerce(text: str, types: frozenset[str]) -> str:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        named = _PYTHON_NAMES.get(text.strip())
-        return named if named is not None and "string" not in types else json.dumps(text, ensure_ascii=False)
+        return _from_python(text, types) or json.dumps(text, ensure_ascii=False)
     if types and "string" in types and not types & _types_of_value(value):
         return json.dumps(text, ensure_ascii=False)
     if isinstance(value, float) and "integer" in types and "number" not in types and value.is_integer():
         return str(int(value))
     return text.strip()
+
+
+def _from_python(text: str, types: frozenset[str]) -> str | None:
+    """The JSON of a value that a model wrote as Python does, where no string is allowed; None when it is none."""
+    if not types or "string" in types:
+        return None
+    if types & {"array", "object"}:
+        try:
+            return json.dumps(ast.literal_eval(text.strip()), ensure_ascii=False, allow_nan=False)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return _PYTHON_NAMES.get(text.strip())
 
 
 _PYTHON_NAMES = {"True": "true", "False": "false", "None": "null"}

@@ -28,7 +28,7 @@ class HermesDialect:
     def open(self, tools: Sequence[Mapping[str, Any]]) -> ToolParser:
         """Begin an answer."""
         return ScriptedParser(
-            DeclaredTools(tools), markers=(OPEN,), read_block=reads_calls(CLOSE), openings=(opens_bare(CLOSE),)
+            DeclaredTools(tools), markers=(OPEN,), read_block=reads_calls(CLOSE), openings={"{": opens_bare(CLOSE)}
         )
 
     def grammar(self, tools: Sequence[Mapping[str, Any]], *, names: Sequence[str], at_least_one: bool) -> str:

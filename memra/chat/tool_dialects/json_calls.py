@@ -107,33 +107,36 @@ def reads_calls(*closers: str) -> ReadBlock:
         while (yield from _goes_on(reading, is_array=is_array)):
             yield from read_call(reading)
             reading.end()
-        yield from reading.accept_any(closers)
+        yield from reading.close(closers)
 
     return read_block
 
 
 def _goes_on(reading: Reading, *, is_array: bool) -> Script[bool]:
     """Whether another object follows; takes the commas, the brackets and the space up to it."""
-    yield from reading.skip_space()
-    if is_array and (yield from reading.accept("]")):
-        yield from reading.skip_space()
+    if is_array and (yield from reading.close(("]",))):
         return False
+    yield from reading.skip_space()
     if (yield from reading.accept(",")) or (yield from reading.accept(";")):
         yield from reading.skip_space()
     return (yield from reading.peek()) == "{"
 
 
-def opens_bare(*closers: str) -> ReadOpening:
+def opens_bare(*closers: str, may_repeat: bool = False) -> ReadOpening:
     """An answer that is one call and nothing else, but perhaps a closing marker that lost its opening one.
 
     The call ends with the answer; when text follows it was no call, and is shown as it was written.
+
+    Args:
+        closers: closing markers of the dialect.
+        may_repeat: further calls may follow, after a semicolon or space.
     """
 
     def read_opening(reading: Reading) -> Script[None]:
-        yield from reading.skip_space()
-        if (yield from reading.peek()) != "{":
-            raise MalformedCallError
         yield from read_call(reading, is_bare=True)
+        while may_repeat and (yield from _goes_on(reading, is_array=False)):
+            reading.end()
+            yield from read_call(reading, is_bare=True)
         yield from reading.skip_space()
         yield from reading.accept_any(closers)
         yield from reading.skip_space()

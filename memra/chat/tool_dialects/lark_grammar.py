@@ -14,6 +14,7 @@ from typing import Any
 
 from memra.chat.tool_dialects.declared_tools import DeclaredTools
 
+_TEXT_LINE = re.compile(r'^(until_\d+)\[suffix=("(?:[^"\\]|\\.)*")\]: (.*)$', re.MULTILINE)
 _MARKER_LINE = re.compile(r'^(marker_\d+): ("(?:[^"\\]|\\.)*")$', re.MULTILINE)
 
 
@@ -25,11 +26,15 @@ def with_tokens(grammar: str, find_token: Callable[[str], int | None]) -> str:
         find_token: the id of the special token that is written so, or None when text is how the model writes it.
     """
 
-    def replace(match: re.Match[str]) -> str:
+    def replace_marker(match: re.Match[str]) -> str:
         token_id = find_token(json.loads(match[2]))
         return match[0] if token_id is None else f"{match[1]}: <[{token_id}]>"
 
-    return _MARKER_LINE.sub(replace, grammar)
+    def replace_end(match: re.Match[str]) -> str:
+        token_id = find_token(json.loads(match[2]))
+        return match[0] if token_id is None else f"{match[1]}: {match[3]} <[{token_id}]>"
+
+    return _TEXT_LINE.sub(replace_end, _MARKER_LINE.sub(replace_marker, grammar))
 
 
 class GrammarText:
@@ -39,6 +44,7 @@ class GrammarText:
         self._tools = DeclaredTools(tools)
         self._rules: list[str] = []
         self._markers: dict[str, str] = {}
+        self._ends: dict[str, str] = {}
 
     def marker(self, text: str) -> str:
         """The rule of a marker, or of nothing where the dialect has none."""
@@ -53,15 +59,35 @@ class GrammarText:
         self._rules.append(f"{name}: {body}")
         return name
 
+    def has_rule(self, name: str) -> bool:
+        """Whether a rule of that name was added."""
+        return any(rule.startswith(f"{name}: ") for rule in self._rules)
+
+    def rule_once(self, name: str, body: str) -> str:
+        """Add a rule unless it is there, and return its name."""
+        return name if self.has_rule(name) else self.rule(name, body)
+
     def arguments(self, name: str, index: int) -> str:
         """The rule for the JSON of a tool's arguments."""
         schema = {"type": "object", **self._tools.schema(name)}
         return self.rule(f"arguments_{index}", f"%json {json.dumps(schema, ensure_ascii=False)}")
 
-    def types(self, name: str) -> dict[str, Mapping[str, Any]]:
+    def text_until(self, end: str) -> str:
+        """The rule of any text up to a literal, and the literal."""
+        if end not in self._ends:
+            name = f"until_{len(self._ends)}"
+            self._ends[end] = name
+            self.rule(f"{name}[suffix={quote(end)}]", "/(?s:.*)/")
+        return self._ends[end]
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """The JSON schema of a declared tool's arguments; empty when there is none."""
+        return self._tools.schema(name)
+
+    def properties(self, name: str) -> Mapping[str, Any]:
         """The declared parameters of a tool with their schemas, in order."""
         properties = self._tools.schema(name).get("properties")
-        return dict(properties) if isinstance(properties, Mapping) else {}
+        return properties if isinstance(properties, Mapping) else {}
 
     def text(self, start: str) -> str:
         """The whole grammar, given the body of its first rule."""
@@ -76,6 +102,29 @@ def quote(text: str) -> str:
 def several(call: str, *, between: str, at_least_one: bool) -> str:
     """One call, or any number from one upwards."""
     return f"{call} ({between} {call})*" if at_least_one else call
+
+
+def with_definitions(wanted: object, root: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter's schema with all that its references may need."""
+    definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
+    return {**definitions, **wanted} if isinstance(wanted, Mapping) else definitions
+
+
+def listed(grammar: GrammarText, rules: Mapping[str, bool], *, between: str, suffix: str) -> str:
+    """Items in order with a separator between them.
+
+    Args:
+        grammar: gets a rule for the items from each one on, once with a separator before them.
+        rules: the rule of each item, and whether it must be there.
+        between: the separator.
+        suffix: makes the names of the new rules unique.
+    """
+    first = following = '""'
+    for position, (rule, is_required) in reversed(list(enumerate(rules.items()))):
+        here, later = f"{rule} {following}", f"{quote(between)} {rule} {following}"
+        first = grammar.rule(f"first_{suffix}_{position}", here if is_required else f"{here} | {first}")
+        following = grammar.rule(f"later_{suffix}_{position}", later if is_required else f"{later} | {following}")
+    return first
 
 
 def json_object_calls(

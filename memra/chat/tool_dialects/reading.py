@@ -19,6 +19,9 @@ Script = Generator[None, None, _T]
 Write = Callable[[str], None]
 """Takes more of some text."""
 
+NAME = re.compile(r"""[^\s<>()\[\]{}"'`,;=|]*""")
+"""What the name of a tool or a parameter may be made of where no quotes end it."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -84,6 +87,14 @@ class Reading:
                 return True
         return False
 
+    def close(self, closers: Sequence[str]) -> Script[bool]:
+        """Take a marker that may stand behind a call, with the space before it, and be done with it."""
+        yield from self.skip_space()
+        found = yield from self.accept_any(closers)
+        if found:
+            self._close()
+        return found
+
     def expect(self, literal: str) -> Script[None]:
         """Take a literal that must come next.
 
@@ -118,25 +129,31 @@ class Reading:
                 return "".join(runs)
             yield
 
-    def until(self, literal: str) -> Script[str]:
+    def until(self, end: str) -> Script[str]:
         """Take the text before a literal, and the literal; return the text."""
         runs: list[str] = []
+        yield from self.pass_until((end,), runs.append)
+        return "".join(runs)
+
+    def pass_until(self, ends: Sequence[str], write: Write) -> Script[None]:
+        """Take the text before the first of these literals, written as it comes, and the literal, which is not.
+
+        Args:
+            ends: one that contains another has to begin before it and comes first.
+            write: takes the text.
+        """
         while True:
-            yield from self.some_before(literal, runs.append)
-            if (yield from self.accept(literal)):
-                return "".join(runs)
+            starts = [at for end in ends if (at := self._text.find(end, self._at)) >= 0]
+            certain = min(starts, default=len(self._text) - len(held_end(self._text, ends, self._at)))
+            if certain > self._at:
+                write(self.take(certain - self._at))
+            for end in ends:
+                if self._text.startswith(end, self._at):
+                    self.take(len(end))
+                    return
             if self.is_ended:
                 raise AnswerEndedError
             yield
-
-    def some_before(self, literal: str, write: Write) -> Script[None]:
-        """Take the text that is there and certainly before a literal, and write it."""
-        found = self._text.find(literal, self._at)
-        end = found if found >= 0 else len(self._text) - len(held_end(self._text, (literal,), self._at))
-        if end > self._at:
-            write(self.take(end - self._at))
-        return
-        yield
 
     def take(self, count: int) -> str:
         """Take characters that are there.
@@ -200,12 +217,8 @@ class Reading:
         self._follows_call = True
         self._close()
 
-    def settle(self) -> None:
-        """What was taken since the last call is markup of the format: forget it."""
-        self._close()
-
     def give_up(self) -> None:
-        """What was taken since the last call, and the call that began since then, is text."""
+        """What was taken since the last call ended, and was no marker of it, is text; so is a call that began since."""
         source = "".join(self._block)
         self._close()
         self._emit_text(source)

@@ -6,13 +6,50 @@ model's name.
 """
 
 from memra.chat.tool_dialects.contract import ToolDialect
+from memra.chat.tool_dialects.deepseek import DeepSeekDialect
+from memra.chat.tool_dialects.gemma import GemmaDialect
 from memra.chat.tool_dialects.generic import GenericDialect
+from memra.chat.tool_dialects.glm import GlmDialect
+from memra.chat.tool_dialects.harmony import HarmonyDialect
 from memra.chat.tool_dialects.hermes import HermesDialect
+from memra.chat.tool_dialects.hunyuan import HunyuanTagDialect
+from memra.chat.tool_dialects.invoke_tags import deepseek_dsml, minimax_m2, step3
+from memra.chat.tool_dialects.json_dialects import ARRAY_DIALECTS
+from memra.chat.tool_dialects.kimi import KimiDialect
+from memra.chat.tool_dialects.lfm2 import Lfm2Dialect
+from memra.chat.tool_dialects.llama import LlamaDialect
+from memra.chat.tool_dialects.mistral import MistralDialect
+from memra.chat.tool_dialects.qwen_xml import QwenXmlDialect, SeedDialect
 
 GENERIC = GenericDialect()
 """For models whose template has no tools; only by a setting."""
 
-DIALECTS: tuple[ToolDialect, ...] = (HermesDialect(),)
+DIALECTS: tuple[ToolDialect, ...] = (
+    # Tokens that no other dialect has.
+    HarmonyDialect(),
+    GemmaDialect(),
+    deepseek_dsml("function_calls"),
+    deepseek_dsml("tool_calls"),
+    DeepSeekDialect(is_fenced=True),
+    DeepSeekDialect(is_fenced=False),
+    KimiDialect(),
+    MistralDialect(is_array=False),
+    MistralDialect(is_array=True),
+    Lfm2Dialect(),
+    minimax_m2(),
+    step3(),
+    SeedDialect(),
+    # Tags inside `<tool_call>` or `<tool_calls>`, before the JSON that shares the outer tag.
+    HunyuanTagDialect(":opensource"),
+    HunyuanTagDialect(""),
+    GlmDialect(),
+    QwenXmlDialect(),
+    # JSON arrays: those between markers of their own, then Hermes, then the plainest.
+    *ARRAY_DIALECTS,
+    HermesDialect(),
+    LlamaDialect(is_pythonic=True),
+    LlamaDialect(is_pythonic=False),
+)
 """All dialects that templates speak, in the order in which they are asked."""
 
 

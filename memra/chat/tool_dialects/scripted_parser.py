@@ -4,7 +4,7 @@ Trade: attempts. What a script takes becomes calls, or goes out as text when it 
 at the character where the script stopped, so the work is linear in the text. It refuses to know what the scripts read.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from memra.chat.tool_dialects.contract import Piece
 from memra.chat.tool_dialects.declared_tools import DeclaredTools
@@ -14,7 +14,7 @@ ReadBlock = Callable[[Reading, str], Script[None]]
 """Reads calls after a marker, which is taken; raises when what comes is no call."""
 
 ReadOpening = Callable[[Reading], Script[None]]
-"""Reads calls without a marker at the start of an answer."""
+"""Reads calls without a marker at the start of an answer, after its space."""
 
 
 class ScriptedParser:
@@ -26,7 +26,7 @@ class ScriptedParser:
         *,
         markers: Sequence[str],
         read_block: ReadBlock,
-        openings: Sequence[ReadOpening] = (),
+        openings: Mapping[str, ReadOpening] | None = None,
     ) -> None:
         """Begin an answer.
 
@@ -34,12 +34,12 @@ class ScriptedParser:
             tools: those of the request.
             markers: what begins a block of calls; none is a part of another one.
             read_block: reads the block after a marker.
-            openings: what an answer may begin with in place of a marker; told apart by their first character.
+            openings: what an answer may begin with in place of a marker, by its first character.
         """
         self._reading = Reading(tools)
         self._markers = tuple(markers)
         self._read_block = read_block
-        self._openings = tuple(openings)
+        self._openings = openings or {}
         self._script = self._read_answer()
         self._is_over = False
 
@@ -59,10 +59,16 @@ class ScriptedParser:
         return self._reading.drain()
 
     def _read_answer(self) -> Script[None]:
-        for opening in self._openings:
-            yield from self._attempt(opening(self._reading))
+        yield from self._attempt(self._read_opening())
         while (marker := (yield from self._reading.find(self._markers))) is not None:
             yield from self._attempt(self._read_block(self._reading, marker))
+
+    def _read_opening(self) -> Script[None]:
+        yield from self._reading.skip_space()
+        opening = self._openings.get((yield from self._reading.peek()))
+        if opening is None:
+            raise MalformedCallError
+        yield from opening(self._reading)
 
     def _attempt(self, block: Script[None]) -> Script[None]:
         try:
@@ -72,7 +78,8 @@ class ScriptedParser:
         except AnswerEndedError:
             self._reading.end_early()
         else:
-            self._reading.settle()
+            # Space behind the last call, where no marker closed the block.
+            self._reading.give_up()
 
 
 _OVER = object()

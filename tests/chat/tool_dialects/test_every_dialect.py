@@ -13,7 +13,7 @@ from memra.chat.tool_dialects.contract import MAX_HELD_CHARS, ArgumentsPiece, Ca
 from tests.chat.tool_dialects.written_answers import TOOLS, WRITTEN, Written, calls_of, read, text_of
 
 _EVERY = pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN.keys())
-_CASES = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+_CASES = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 
 _HARD = "a\"'\\\n\t ,:;=()[]{}<>|/é日🙂\u0301אx1-_"
 _WORDS = st.text(st.sampled_from(_HARD), max_size=12)
