@@ -71,6 +71,11 @@ class ToolDialect(Protocol):
         """Names the dialect in logs and settings."""
         ...
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Markers of calls that may be special tokens; a parser needs their text, and a forced call the tokens."""
+        ...
+
     def knows(self, template: str) -> bool:
         """Whether a chat template with this source speaks the dialect."""
         ...

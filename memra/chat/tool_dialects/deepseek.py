@@ -30,6 +30,8 @@ _KIND, _FENCE, _FENCE_END = "function", "```json", "```"
 class DeepSeekDialect:
     """Calls between special tokens."""
 
+    tokens = (_BEGIN, _CALL_BEGIN, _SEPARATOR, _CALL_END, _END)
+
     def __init__(self, *, is_fenced: bool) -> None:
         """Speak the dialect; both ways are read, and forced calls are written in the one that is given here."""
         self.name = "deepseek_v3" if is_fenced else "deepseek_v31"

@@ -25,6 +25,7 @@ class GemmaDialect:
     """Calls in Gemma's own notation."""
 
     name = "gemma4"
+    tokens = (OPEN, CLOSE, QUOTE)
 
     def knows(self, template: str) -> bool:
         """By the opening token."""

@@ -5,12 +5,11 @@ are free text, numbers and names are JSON of their schema; for objects and array
 the schema says about their insides.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memra.chat.tool_dialects.declared_tools import types_of
-from memra.chat.tool_dialects.lark_grammar import GrammarText, listed, quote, several, with_definitions
+from memra.chat.tool_dialects.lark_grammar import GrammarText, json_of, listed, quote, several, with_definitions
 
 OPEN, CLOSE, QUOTE = "<|tool_call>", "<tool_call|>", '<|"|>'
 _PLAIN = frozenset({"integer", "number", "boolean", "null"})
@@ -43,7 +42,7 @@ def _value(grammar: GrammarText, schema: Mapping[str, Any]) -> str:
     if types == {"string"}:
         return _string(grammar)
     if types and types <= _PLAIN:
-        return f"%json {json.dumps(schema, ensure_ascii=False)}"
+        return json_of(schema)
     return {frozenset({"array"}): _list(grammar), frozenset({"object"}): _object(grammar)}.get(types, _any(grammar))
 
 

@@ -29,6 +29,7 @@ class GlmDialect:
     """Calls as pairs of tags."""
 
     name = "glm"
+    tokens = _TAGS.tokens
 
     def knows(self, template: str) -> bool:
         """By the tag of a parameter's name."""

@@ -14,7 +14,7 @@ from memra.chat.tool_dialects.declared_tools import DeclaredTools
 from memra.chat.tool_dialects.json_calls import opens_bare
 from memra.chat.tool_dialects.lark_grammar import GrammarText, quote
 from memra.chat.tool_dialects.name_first_calls import read_arguments
-from memra.chat.tool_dialects.reading import NAME, Reading, Script
+from memra.chat.tool_dialects.reading import NAME, Reading, Script, tokens_within
 from memra.chat.tool_dialects.scripted_parser import ScriptedParser
 
 _START, _CHANNEL, _MESSAGE = "<|start|>assistant", "<|channel|>commentary", "<|message|>"
@@ -26,6 +26,7 @@ class HarmonyDialect:
     """Calls as messages to functions."""
 
     name = "harmony"
+    tokens = (*tokens_within(_START + _CHANNEL), _CONSTRAIN, _MESSAGE, _CALL, _END)
 
     def knows(self, template: str) -> bool:
         """By the tokens of messages and channels."""
@@ -43,7 +44,7 @@ class HarmonyDialect:
     def grammar(self, tools: Sequence[Mapping[str, Any]], *, names: Sequence[str], at_least_one: bool) -> str:  # noqa: ARG002
         """One call: the token behind it ends the answer."""
         grammar = GrammarText(tools)
-        header = f"{grammar.marker('<|channel|>')} {quote('commentary ' + _RECIPIENT)}"
+        header = f"{grammar.marker(_CHANNEL)} {quote(' ' + _RECIPIENT)}"
         kind = f'" " {grammar.marker(_CONSTRAIN)} "json" {grammar.marker(_MESSAGE)}'
         choices = [f"{header} {quote(name)} {kind} {grammar.arguments(name, at)}" for at, name in enumerate(names)]
         return grammar.text(grammar.rule("call", " | ".join(choices)))

@@ -20,6 +20,7 @@ class HermesDialect:
     """Calls as JSON between tags."""
 
     name = "hermes"
+    tokens = (OPEN, CLOSE)
 
     def knows(self, template: str) -> bool:
         """By the opening tag; the XML dialects that share it come before this one."""

@@ -35,6 +35,7 @@ class HunyuanTagDialect:
             after_value=f"</arg_value{suffix}>",
             outer=self._outer,
         )
+        self.tokens = self._tags.tokens
 
     def knows(self, template: str) -> bool:
         """By the tags behind a name and before a parameter, and the suffix, which templates put in later."""

@@ -46,6 +46,7 @@ class InvokeDialect:
             signs: a template that speaks the dialect has all of these; the opening marker when there are none.
         """
         self.name = name
+        self.tokens = tags.tokens
         self._tags = tags
         self._signs = tuple(signs) or tags.outer[:1]
 

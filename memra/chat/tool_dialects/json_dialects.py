@@ -14,6 +14,7 @@ from memra.chat.tool_dialects.contract import ToolParser
 from memra.chat.tool_dialects.declared_tools import DeclaredTools
 from memra.chat.tool_dialects.json_calls import opens_bare, reads_calls
 from memra.chat.tool_dialects.lark_grammar import GrammarText, json_object_calls, several
+from memra.chat.tool_dialects.reading import tokens_within
 from memra.chat.tool_dialects.scripted_parser import ScriptedParser
 
 
@@ -36,6 +37,11 @@ class JsonArrayDialect:
     signs: tuple[str, ...]
     name_key: str = "name"
     arguments_key: str = "arguments"
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The markers, but for those that are words."""
+        return tuple(token for text in (*self.openers, self.closer) for token in tokens_within(text))
 
     def knows(self, template: str) -> bool:
         """By the signs."""

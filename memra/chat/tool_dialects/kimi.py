@@ -25,6 +25,7 @@ class KimiDialect:
     """Calls between special tokens."""
 
     name = "kimi_k2"
+    tokens = (_BEGIN, _CALL_BEGIN, _ARGUMENTS, _CALL_END, _END)
 
     def knows(self, template: str) -> bool:
         """By the token before arguments."""

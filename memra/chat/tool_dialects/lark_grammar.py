@@ -15,6 +15,10 @@ from typing import Any
 from memra.chat.tool_dialects.declared_tools import DeclaredTools
 
 _TEXT_LINE = re.compile(r'^(until_\d+)\[suffix=("(?:[^"\\]|\\.)*")\]: (.*)$', re.MULTILINE)
+_JSON_SPACE = r"[\x20\x0A\x0D\x09]{1,16}"
+"""Between the parts of a JSON text: JSON's own rule, but bounded, because small models never stop writing spaces."""
+
+_TOKEN = re.compile(r"(<[^<>\s]+>|\[[A-Z_]+\])")
 _MARKER_LINE = re.compile(r'^(marker_\d+): ("(?:[^"\\]|\\.)*")$', re.MULTILINE)
 
 
@@ -47,9 +51,11 @@ class GrammarText:
         self._ends: dict[str, str] = {}
 
     def marker(self, text: str) -> str:
-        """The rule of a marker, or of nothing where the dialect has none."""
-        if not text:
-            return '""'
+        """The rules of a marker's tokens, and what stands between them as text; empty text is nothing."""
+        parts = [part for part in _TOKEN.split(text) if part] or [""]
+        return " ".join(self._token(part) if _TOKEN.fullmatch(part) else quote(part) for part in parts)
+
+    def _token(self, text: str) -> str:
         if text not in self._markers:
             self._markers[text] = self.rule(f"marker_{len(self._markers)}", quote(text))
         return self._markers[text]
@@ -70,7 +76,7 @@ class GrammarText:
     def arguments(self, name: str, index: int) -> str:
         """The rule for the JSON of a tool's arguments."""
         schema = {"type": "object", **self._tools.schema(name)}
-        return self.rule(f"arguments_{index}", f"%json {json.dumps(schema, ensure_ascii=False)}")
+        return self.rule(f"arguments_{index}", json_of(schema))
 
     def text_until(self, end: str) -> str:
         """The rule of any text up to a literal, and the literal."""
@@ -97,6 +103,11 @@ class GrammarText:
 def quote(text: str) -> str:
     """A literal of Lark, or of nothing."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def json_of(schema: Mapping[str, Any]) -> str:
+    """JSON of a schema."""
+    return f"%json {json.dumps({'x-guidance': {'whitespace_pattern': _JSON_SPACE}, **schema}, ensure_ascii=False)}"
 
 
 def several(call: str, *, between: str, at_least_one: bool) -> str:

@@ -24,6 +24,7 @@ class Lfm2Dialect:
     """Calls as Python between markers; a prompt may ask for JSON in the same place."""
 
     name = "lfm2"
+    tokens = (_OPEN, _CLOSE)
 
     def knows(self, template: str) -> bool:
         """By the way that tools are listed; the templates do not all show a call."""

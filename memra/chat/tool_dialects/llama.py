@@ -28,6 +28,8 @@ _read_python = reads_python(closers=(_END,))
 class LlamaDialect:
     """Calls as bare JSON objects, or as a bare Python list."""
 
+    tokens = (_TAG, _START, _END)
+
     def __init__(self, *, is_pythonic: bool) -> None:
         """Speak the dialect; both ways are read, and forced calls are written in the one that is given here."""
         self.name = "llama_pythonic" if is_pythonic else "llama_json"

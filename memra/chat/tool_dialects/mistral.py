@@ -23,6 +23,8 @@ _read_array = reads_calls()
 class MistralDialect:
     """Calls as an array, or name by name."""
 
+    tokens = (_MARKER, _ARGUMENTS, _CALL_ID)
+
     def __init__(self, *, is_array: bool) -> None:
         """Speak the dialect; both ways are read, and forced calls are written in the one that is given here."""
         self.name = "mistral_array" if is_array else "mistral"

@@ -4,11 +4,10 @@ Trade: keyword arguments as Lark: the required ones and, if the model likes, the
 declared. Values are JSON of their schema, which Python reads alike but for three names that `python_text` knows.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memra.chat.tool_dialects.lark_grammar import GrammarText, listed, quote, several, with_definitions
+from memra.chat.tool_dialects.lark_grammar import GrammarText, json_of, listed, quote, several, with_definitions
 
 
 def python_calls(
@@ -26,7 +25,7 @@ def _call(grammar: GrammarText, name: str, index: int) -> str:
     rules = {
         grammar.rule(
             f"pair_{index}_{position}",
-            f"{quote(f'{key}=')} %json {json.dumps(with_definitions(wanted, schema), ensure_ascii=False)}",
+            f"{quote(f'{key}=')} {json_of(with_definitions(wanted, schema))}",
         ): key in (schema.get("required") or ())
         for position, (key, wanted) in enumerate(grammar.properties(name).items())
     }

@@ -42,6 +42,7 @@ class QwenXmlDialect:
     def __init__(self, *, outer: tuple[str, str] = (hermes.OPEN, hermes.CLOSE)) -> None:
         """Speak the dialect with these tags around each call."""
         self._outer = outer
+        self.tokens = outer
 
     def knows(self, template: str) -> bool:
         """By the tag of a function, which JSON dialects with the same outer tag lack."""

@@ -22,6 +22,7 @@ Write = Callable[[str], None]
 NAME = re.compile(r"""[^\s<>()\[\]{}"'`,;=|]*""")
 """What the name of a tool or a parameter may be made of where no quotes end it."""
 
+_TOKEN = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -267,6 +268,11 @@ def held_end(text: str, markers: Sequence[str], start: int = 0) -> str:
         if any(marker.startswith(end) for marker in markers):
             return end
     return ""
+
+
+def tokens_within(text: str) -> list[str]:
+    """The parts of some markup that may be special tokens: what stands between `<` and `>`, or in capitals in `[]`."""
+    return _TOKEN.findall(text)
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memra.chat.tool_dialects.declared_tools import coerce
-from memra.chat.tool_dialects.reading import NAME, AnswerEndedError, MalformedCallError, Reading, Script, Write
+from memra.chat.tool_dialects.reading import (
+    NAME,
+    AnswerEndedError,
+    MalformedCallError,
+    Reading,
+    Script,
+    Write,
+    tokens_within,
+)
 from memra.chat.tool_dialects.scripted_parser import ReadBlock
 
 _STRING = frozenset({"string"})
@@ -47,6 +55,14 @@ class Tags:
     trail: str = ""
     outer: tuple[str, str] = ("", "")
     has_outer_each: bool = False
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All that may be special tokens."""
+        keys = [literal for literal, _ in self.after_keys]
+        values = [self.before_key, *keys, self.before_value, self.after_value]
+        calls = [*self.outer, self.lead, self.begin, self.after_name, self.end, self.trail]
+        return tuple(dict.fromkeys(token for text in (*calls, *values) for token in tokens_within(text)))
 
 
 def reads_tagged(tags: Tags, *, closers: Sequence[str] = ()) -> ReadBlock:

@@ -5,12 +5,11 @@ which they were declared. Values that can only be strings are free text up to th
 their schema. References out of a parameter's schema are taken along.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memra.chat.tool_dialects.declared_tools import types_of
-from memra.chat.tool_dialects.lark_grammar import GrammarText, quote, several, with_definitions
+from memra.chat.tool_dialects.lark_grammar import GrammarText, json_of, quote, several, with_definitions
 from memra.chat.tool_dialects.tagged_calls import Tags
 
 
@@ -59,13 +58,13 @@ def _parameter(grammar: GrammarText, tags: Tags, key: str, schema: Mapping[str, 
     line_break = '"\\n"' if tags.has_line_breaks else '""'
     after_key = next(literal for literal, says in tags.after_keys if says in (None, is_string))
     before = [grammar.marker(tags.before_key), quote(key), grammar.marker(after_key), grammar.marker(tags.before_value)]
-    end = ("\n" if tags.has_line_breaks else "") + tags.after_value
     if not is_string:
-        value = f"%json {json.dumps(schema, ensure_ascii=False)}"
+        value = json_of(schema)
         closing = [line_break, grammar.marker(tags.after_value)]
     elif isinstance(choices := schema.get("enum"), list):
         value = "(" + " | ".join(quote(choice) for choice in choices) + ")"
         closing = [line_break, grammar.marker(tags.after_value)]
     else:
-        value, closing = grammar.text_until(end), []
+        # The line break before the tag is left to the model: a reader ends the value at the bare tag as well.
+        value, closing = grammar.text_until(tags.after_value), []
     return " ".join([*before, line_break, value, *closing, '"\\n"'])
