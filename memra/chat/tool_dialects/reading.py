@@ -7,6 +7,7 @@ the text was cut. It refuses to know any dialect. Called by `scripted_parser` an
 
 import re
 from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from memra.chat.tool_dialects.contract import MAX_HELD_CHARS, ArgumentsPiece, CallBegun, CallEnded, Piece, TextPiece
@@ -136,7 +137,7 @@ class Reading:
         yield from self.pass_until((end,), runs.append)
         return "".join(runs)
 
-    def pass_until(self, ends: Sequence[str], write: Write) -> Script[None]:
+    def pass_until(self, ends: tuple[str, ...], write: Write) -> Script[None]:
         """Take the text before the first of these literals, written as it comes, and the literal, which is not.
 
         Args:
@@ -172,21 +173,24 @@ class Reading:
             raise MalformedCallError
         return taken
 
-    def find(self, markers: Sequence[str]) -> Script[str | None]:
+    def find(self, markers: tuple[str, ...]) -> Script[str | None]:
         """Pass text on up to the first marker, and take the marker; None when the answer ends without one."""
         while True:
             starts = [(at, marker) for marker in markers if (at := self._text.find(marker, self._at)) >= 0]
-            held = "" if self.is_ended else held_end(self._text, markers, self._at)
-            start = min(starts)[0] if starts else len(self._text) - len(held)
-            self._emit_text(self._text[self._at : start])
-            self._at = start
             if starts:
-                marker = min(starts)[1]
+                start, marker = min(starts)
+                self._pass_to(start)
                 self.take(len(marker))
                 return marker
+            held = "" if self.is_ended else held_end(self._text, markers, self._at)
+            self._pass_to(len(self._text) - len(held))
             if self.is_ended:
                 return None
             yield
+
+    def _pass_to(self, end: int) -> None:
+        self._emit_text(self._text[self._at : end])
+        self._at = end
 
     # What goes out
 
@@ -239,7 +243,7 @@ class Reading:
             self._pieces.append(TextPiece(self._space))
             self._space = ""
         pieces, self._pieces = self._pieces, []
-        return joined(pieces)
+        return joined(pieces) if len(pieces) > 1 else pieces
 
     def _emit_text(self, text: str) -> None:
         """Pass text on; space at its end waits, for a call may follow."""
@@ -260,14 +264,18 @@ class Reading:
         self.has_whole_arguments = False
 
 
-def held_end(text: str, markers: Sequence[str], start: int = 0) -> str:
+def held_end(text: str, markers: tuple[str, ...], start: int = 0) -> str:
     """The end of a text that could be the beginning of a marker; the longest such end, without a whole marker."""
     longest = max(map(len, markers), default=1)
-    for at in range(max(start, len(text) - longest + 1), len(text)):
-        end = text[at:]
-        if any(marker.startswith(end) for marker in markers):
-            return end
-    return ""
+    match = _beginnings(markers).search(text, max(start, len(text) - longest + 1))
+    return "" if match is None else match[0]
+
+
+@lru_cache(maxsize=256)
+def _beginnings(markers: tuple[str, ...]) -> re.Pattern[str]:
+    """Every beginning of a marker but the whole, at the end of a text; the leftmost is the longest."""
+    beginnings = sorted({marker[:end] for marker in markers for end in range(1, len(marker))}, key=len, reverse=True)
+    return re.compile(f"(?:{'|'.join(map(re.escape, beginnings))})\\Z" if beginnings else r"(?!)")
 
 
 def tokens_within(text: str) -> list[str]:

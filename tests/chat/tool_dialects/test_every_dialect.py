@@ -18,7 +18,8 @@ _CASES = settings(max_examples=25, deadline=None, derandomize=True, database=Non
 _HARD = "a\"'\\\n\t ,:;=()[]{}<>|/é日🙂\u0301אx1-_"
 _WORDS = st.text(st.sampled_from(_HARD), max_size=12)
 # XML dialects cannot tell a line break of the format from one of the value, or space around a number.
-_STRINGS = _WORDS.map(str.strip)
+# Gemma cannot write its own quotes.
+_STRINGS = _WORDS.map(str.strip).filter(lambda text: '<|"|>' not in text)
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.integers(-(10**12), 10**12)
 _VALUES = st.recursive(
     st.none() | st.booleans() | _NUMBERS | _STRINGS,
@@ -88,7 +89,7 @@ def test_a_broken_answer_is_read_alike_however_it_is_cut_and_loses_no_byte(
     broken = "." + answer[:at] + data.draw(_PROSE) + answer[at + num_gone :]
     whole = read(written.dialect, [broken])
     assert read(written.dialect, list(broken)) == whole
-    if not any(isinstance(piece, CallBegun) for piece in whole):
+    if not any(isinstance(piece, CallEnded) for piece in whole) and isinstance(whole[-1], TextPiece):
         assert text_of(whole) == broken
     for _name, arguments in calls_of(whole):
         assert isinstance(arguments, dict)
