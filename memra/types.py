@@ -32,6 +32,8 @@ class StopCause(StrEnum):
     STOP_TOKEN = "stop_token"  # noqa: S105  (a cause, not a secret)
     MAX_TOKENS = "max_tokens"
     CONTEXT_FULL = "context_full"
+    TOOL_CALLS = "tool_calls"
+    """It ended by itself, and calls tools."""
     DEADLINE = "deadline"
     """The request's own, passed when part of the answer was there."""
 

@@ -9,7 +9,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import trio
@@ -19,8 +19,8 @@ from memra.actors.replies import Arrival, ReplyStream
 from memra.errors import DeadlineExceededError, OverloadedError, RequestError, WorkerFaultError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
-from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
-from memra.messages.prompt import PromptRendered
+from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage, join_calls
+from memra.messages.prompt import AnswerPiece, PromptRendered
 from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
 from memra.types import StopCause, TokenId
 
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 _RETRY_OVERLOADED_S = 5.0
 """A worker that ran out of memory or is reloading needs seconds, not moments."""
+
+_COMPLETE = frozenset({StopCause.END_OF_SEQUENCE, StopCause.STOP_TOKEN, StopCause.STOP_STRING})
+"""Ends that the model or the client's own words brought about; an answer that was cut may lack a call."""
 
 
 @dataclass(slots=True)
@@ -97,7 +100,7 @@ class WorkerReply:
         self._abort = abort
         self._deadline = deadline
         self._parts: deque[ReplyPart] = deque()
-        self._text: list[str] = []
+        self._pieces: list[AnswerPiece] = []
         self._token_ids: list[TokenId] = []
         self._logprobs = LogprobQueue(rendered.reader)
         self._num_generated = 0
@@ -192,10 +195,10 @@ class WorkerReply:
                 break
         if is_late and self._stop is None and self._error is None and self._is_bound:
             self._end_late()
-        if self._text or self._token_ids or self._logprobs.has_ready:
-            delta = ReplyDelta("".join(self._text), tuple(self._token_ids), logprobs=self._logprobs.take())
-            self._parts.append(delta)
-            self._text, self._token_ids = [], []
+        if self._pieces or self._token_ids or self._logprobs.has_ready:
+            delta = _delta(self._pieces, self._token_ids)
+            self._parts.append(replace(delta, logprobs=self._logprobs.take()))
+            self._pieces, self._token_ids = [], []
         usage = self.usage
         if self._stop is not None and usage is not None:
             self._parts.append(ReplyFinished(self._stop, usage))
@@ -219,22 +222,22 @@ class WorkerReply:
         reader = self._prompt.reader
         # One by one, so that the count and the ids end with the very token that completed a stop string.
         for index, token_id in enumerate(event.token_ids):
-            text = reader.read((token_id,))
+            piece = reader.read((token_id,))
             self._num_generated += 1
             self._token_ids.append(token_id)
-            if text:
-                self._text.append(text)
+            if piece.text or piece.reasoning or piece.tool_calls:
+                self._pieces.append(piece)
             if event.logprobs:
                 self._logprobs.note(event.logprobs[index])
             if reader.is_stopped:
-                self._stop_at_string()
+                self._stop_at_reader()
                 return
         self._num_generated = event.num_generated
         if event.stop is not None:
             self._finish(event.stop)
 
-    def _stop_at_string(self) -> None:
-        self._stop = StopCause.STOP_STRING
+    def _stop_at_reader(self) -> None:
+        self._stop = self._own_end(StopCause.STOP_STRING)
         self._logprobs.end()
         self._let_go()
 
@@ -254,14 +257,19 @@ class WorkerReply:
 
     def _finish(self, stop: StopCause) -> None:
         held_back = self._prompt.reader.finish()
-        if held_back:
-            self._text.append(held_back)
+        if held_back.text or held_back.reasoning or held_back.tool_calls:
+            self._pieces.append(held_back)
         self._logprobs.end()
         if self._prompt.reader.is_stopped:
-            self._stop = StopCause.STOP_STRING
+            self._stop = self._own_end(StopCause.STOP_STRING)
             return
         is_cut_by_context = stop is StopCause.MAX_TOKENS and self._budget.is_context_bound
-        self._stop = StopCause.CONTEXT_FULL if is_cut_by_context else stop
+        self._stop = StopCause.CONTEXT_FULL if is_cut_by_context else self._own_end(stop)
+
+    def _own_end(self, stop: StopCause) -> StopCause:
+        """Return the cause, or that tools are called where the answer was complete and calls some."""
+        is_complete = stop in _COMPLETE and self._prompt.reader.has_calls
+        return StopCause.TOOL_CALLS if is_complete else stop
 
     def _fail(self, event: RequestFailed) -> None:
         log.error("request %s failed in the worker: %s", event.request_id, event.detail)
@@ -273,3 +281,12 @@ class WorkerReply:
             )
         else:
             self._error = WorkerFaultError("The engine failed on this request; the server's log says more.")
+
+
+def _delta(pieces: list[AnswerPiece], token_ids: list[TokenId]) -> ReplyDelta:
+    return ReplyDelta(
+        "".join([piece.text for piece in pieces]),
+        tuple(token_ids),
+        "".join([piece.reasoning for piece in pieces]),
+        join_calls(delta for piece in pieces for delta in piece.tool_calls),
+    )

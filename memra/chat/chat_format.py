@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from memra.chat.answer_reader import TextAnswerReader
+from memra.chat.answer_style import AnswerStyle
 from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.template import ChatTemplate
 from memra.chat.text_format import detokenize_ids, tokenize_text, wrong_task
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
 from memra.errors import ContextLengthError, InvalidRequestError, TemplateError, WrongTaskError
 from memra.messages.generation import ChatPrompt, Prompt, TextPrompt, TokenPrompt
-from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.prompt import AnswerReader, PromptRendered, RenderPrompt
 from memra.messages.texts import DetokenizeIds, RenderTexts, TextsRendered, TextTokenized, TokenizeText
 from memra.messages.vocabulary import Vocabulary
 from memra.types import ModelTask, TokenId
@@ -36,12 +37,16 @@ class ChatFormat:
         template: for a chat without tools.
         tool_template: for one with tools; the same unless the model has one of its own for that.
         context_tokens: prompt and answer together.
+        style: how the model answers a chat without tools.
+        tool_style: how it answers one with tools.
     """
 
     tokenizer: Tokenizer
     template: ChatTemplate
     tool_template: ChatTemplate
     context_tokens: int
+    style: AnswerStyle
+    tool_style: AnswerStyle
 
     @classmethod
     def build(cls, vocabulary: Vocabulary, *, context_tokens: int) -> "ChatFormat":
@@ -58,7 +63,9 @@ class ChatFormat:
         template = read(CHATML_TEMPLATE if vocabulary.chat_template is None else vocabulary.chat_template)
         for_tools = vocabulary.named_templates.get(_TOOL_USE)
         tool_template = template if for_tools is None else read(for_tools)
-        return cls(tokenizer, template, tool_template, context_tokens)
+        style = AnswerStyle.find(template, tokenizer)
+        tool_style = style if for_tools is None else AnswerStyle.find(tool_template, tokenizer)
+        return cls(tokenizer, template, tool_template, context_tokens, style, tool_style)
 
     def render(self, command: RenderPrompt) -> PromptRendered:
         """Turn a prompt into token ids, with a reader for its answer.
@@ -71,7 +78,8 @@ class ChatFormat:
         """
         self._check_known("stop_token_ids", command.stop_token_ids)
         self._check_known("logit_bias", command.biased_ids)
-        prompt_ids = self._encode(command.prompt)
+        prompt_text = self._fill(command.prompt)
+        prompt_ids = self._encode(command.prompt, prompt_text)
         param = command.prompt.param
         if not prompt_ids:
             raise InvalidRequestError(f"the prompt is empty; send at least one token of text in {param!r}", param=param)
@@ -85,7 +93,7 @@ class ChatFormat:
             prompt_ids=prompt_ids,
             eos_ids=self.tokenizer.eos_ids,
             context_tokens=self.context_tokens,
-            reader=TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=command.stop_strings),
+            reader=self._reader(command, prompt_text, prompt_ids),
             echo=self._spell(command.prompt, prompt_ids) if command.wants_echo else "",
         )
 
@@ -106,7 +114,7 @@ class ChatFormat:
         """
         wanted = command.wanted
         if isinstance(wanted.prompt, ChatPrompt):
-            return TextTokenized(self._encode(wanted.prompt), self.context_tokens)
+            return TextTokenized(self._encode(wanted.prompt, self._fill(wanted.prompt)), self.context_tokens)
         return tokenize_text(self.tokenizer, wanted, context_tokens=self.context_tokens)
 
     def detokenize(self, command: DetokenizeIds) -> str:
@@ -117,16 +125,45 @@ class ChatFormat:
         """
         return detokenize_ids(self.tokenizer, command.wanted)
 
-    def _encode(self, prompt: Prompt) -> tuple[TokenId, ...]:
+    def _reader(self, command: RenderPrompt, prompt_text: str, prompt_ids: tuple[TokenId, ...]) -> AnswerReader:
+        prompt, stop_strings = command.prompt, command.stop_strings
+        if not isinstance(prompt, ChatPrompt) or prompt.is_plain_answer:
+            return TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=stop_strings)
+        style = self.tool_style if prompt.tools else self.style
+        if prompt.template_options.get("enable_thinking") is False and style.is_thinking(prompt_text):
+            raise InvalidRequestError(
+                "this model's chat template makes it think before every answer; leave 'enable_thinking', and every "
+                "other field that turns thinking off, out of the request",
+                param="enable_thinking",
+            )
+        return style.open(
+            prompt_text,
+            prompt_ids=prompt_ids,
+            tools=prompt.tools,
+            is_single_call=prompt.is_single_call,
+            stop_strings=stop_strings,
+        )
+
+    def _fill(self, prompt: Prompt) -> str:
+        """Return the text of a prompt; empty for one that is tokens already."""
         match prompt:
             case ChatPrompt():
-                return self._encode_chat(prompt)
+                return self._fill_chat(prompt)
             case TextPrompt():
-                return self.tokenizer.encode(prompt.text, add_special=True, parse_special=True)
+                return prompt.text
+            case TokenPrompt():
+                return ""
+
+    def _encode(self, prompt: Prompt, text: str) -> tuple[TokenId, ...]:
+        match prompt:
+            case ChatPrompt():
+                return self._encode_chat(text)
+            case TextPrompt():
+                return self.tokenizer.encode(text, add_special=True, parse_special=True)
             case TokenPrompt():
                 return self._check_ids(prompt)
 
-    def _encode_chat(self, prompt: ChatPrompt) -> tuple[TokenId, ...]:
+    def _fill_chat(self, prompt: ChatPrompt) -> str:
         if not prompt.messages:
             raise InvalidRequestError(f"there is no message; send at least one in {prompt.param!r}", param=prompt.param)
         template = self.tool_template if prompt.tools else self.template
@@ -135,7 +172,10 @@ class ChatFormat:
                 "this model's chat template has no place for tools; leave 'tools' out or choose another model",
                 param="tools",
             )
-        ids = self.tokenizer.encode(_fill_template(template, prompt), add_special=False, parse_special=True)
+        return _fill_template(template, prompt)
+
+    def _encode_chat(self, text: str) -> tuple[TokenId, ...]:
+        ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         # Most templates write the tokens that begin a text themselves; an ending token would close the opened turn.
         prefix = self.tokenizer.prefix_ids
         return ids if ids[: len(prefix)] == prefix else prefix + ids

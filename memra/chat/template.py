@@ -15,7 +15,7 @@ import jinja2
 from memra.chat.template_environment import TemplateEnvironment
 from memra.chat.template_limits import CURRENT_METER, RenderLimits, RenderMeter
 from memra.chat.template_messages import plain_copy, plain_messages
-from memra.chat.template_traits import RESERVED_VARIABLES, TemplateTraits
+from memra.chat.template_traits import RESERVED_VARIABLES, TemplateTraits, TrialTurns
 from memra.errors import InvalidRequestError, TemplateError, UnsupportedModelError
 from memra.messages.generation import ChatPrompt
 
@@ -35,6 +35,7 @@ class ChatTemplate:
     """One compiled chat template.
 
     Attributes:
+        source: as given.
         traits: what the template can do, found out at construction.
     """
 
@@ -59,6 +60,7 @@ class ChatTemplate:
         Raises:
             UnsupportedModelError: the source is not a valid template.
         """
+        self.source = source
         self._limits = limits or RenderLimits()
         tokens = {"bos_token": bos_text, "eos_token": eos_text}
         self._tokens = {name: text for name, text in tokens.items() if text is not None}
@@ -94,6 +96,10 @@ class ChatTemplate:
             TemplateError: as `render`.
         """
         return self._render(variables, limits=self._limits)
+
+    def trial_turns(self) -> TrialTurns:
+        """Return two short conversations as the template writes them, with a tool's call and without."""
+        return TrialTurns.render(self._render_trial, style=self.traits.style)
 
     def _render_trial(self, variables: Mapping[str, Any]) -> str:
         work = min(self._limits.max_work, _MAX_TRIAL_WORK)

@@ -8,12 +8,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from hashlib import sha256
 from typing import Any
 
 from memra.errors import InvalidRequestError
 
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Where clients send an earlier answer's reasoning; the first is the one most templates read."""
+
+_SHORT_ID_CHARS = 9
+"""Of the ids that Mistral's templates insist on."""
 
 
 class EmptyContent(Enum):
@@ -31,10 +35,12 @@ class MessageStyle:
     Attributes:
         arguments_as_text: a tool call's arguments are JSON text instead of an object.
         empty_content: for an assistant's turn that has only tool calls.
+        has_short_ids: ids of tool calls have exactly nine letters and digits.
     """
 
     arguments_as_text: bool = False
     empty_content: EmptyContent = EmptyContent.ABSENT
+    has_short_ids: bool = False
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle) -> list[dict[str, Any]]:
@@ -43,7 +49,8 @@ def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle
     Fields that are None are left out, as `transformers` does: a template handles a missing field and would write "None"
     for one that is there; an assistant's turn without text follows the style. Reasoning is given under each name that
     templates know. Text parts are joined by a line break. The arguments of tool calls become objects, or JSON text for
-    a template that asks for text; text that is no JSON object stays as it is.
+    a template that asks for text; text that is no JSON object stays as it is. Where a template takes nothing but short
+    ids of tool calls, every id becomes a digest of itself, so that calls and results still find each other.
 
     Raises:
         InvalidRequestError: a content part is not text.
@@ -80,12 +87,22 @@ def _plain_message(message: Mapping[str, Any], *, style: MessageStyle) -> dict[s
         plain["content"] = style.empty_content.value
     for call in plain.get("tool_calls", ()):
         function = call.get("function", call) if isinstance(call, dict) else None
+        if style.has_short_ids and isinstance(call, dict):
+            _shorten(call, "id")
         if isinstance(function, dict):
             function["arguments"] = _arguments(function.get("arguments"), as_text=style.arguments_as_text)
+    if style.has_short_ids:
+        _shorten(plain, "tool_call_id")
     reasoning = next((plain[field] for field in _REASONING_FIELDS if field in plain), None)
     if reasoning is not None:
         plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
     return plain
+
+
+def _shorten(holder: dict[str, Any], field: str) -> None:
+    call_id = holder.get(field)
+    if isinstance(call_id, str) and not (len(call_id) == _SHORT_ID_CHARS and call_id.isalnum()):
+        holder[field] = sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:_SHORT_ID_CHARS]
 
 
 def _joined_parts(parts: list[Any]) -> str:

@@ -5,7 +5,7 @@ a model's name. It refuses to guess: a trait that no trial shows is absent.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -21,6 +21,7 @@ RESERVED_VARIABLES = frozenset({"messages", "tools", "documents", "add_generatio
 _TOOL_NAME = "trial_lookup"
 _ARGUMENT_NAME = "trial_city"
 _CALL_ID = "call00001"  # nine letters and digits: Mistral's templates accept nothing else
+_LONG_CALL_ID = "call_0123456789abcdef01234567"  # as this server gives them
 
 _SYSTEM = {"role": "system", "content": "Be brief."}
 _USER = {"role": "user", "content": "Hello."}
@@ -70,14 +71,40 @@ class TemplateTraits:
         variables = meta.find_undeclared_variables(environment.parse(source))
         return cls(
             supports_tools="tools" in variables and _shows_tools(render),
-            style=_find_style(render),
+            style=_find_id_style(render, _find_style(render)),
             variables=frozenset(variables - RESERVED_VARIABLES - environment.globals.keys()),
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TrialTurns:
+    """Two conversations as a template writes them; text that only the first holds belongs to calls.
+
+    Attributes:
+        with_call: a tool is declared, called and answers; empty where the template refuses that.
+        without_call: words alone.
+    """
+
+    with_call: str
+    without_call: str
+
+    @classmethod
+    def render(cls, render: Render, *, style: MessageStyle) -> "TrialTurns":
+        """Write both.
+
+        Args:
+            render: turns template variables into text, or raises `TemplateError`.
+            style: of the template.
+        """
+        tool = _declaration(_TOOL_NAME)
+        calls = "".join(_trials(render, [plain_messages(_CALL_TURN, style=style)], tools=[tool]))
+        talk = [_USER, {"role": "assistant", "content": "Hello."}, _USER]
+        return cls(calls, "".join(_trials(render, [talk], tools=None)))
+
+
 def _shows_tools(render: Render) -> bool:
     tool = _declaration(_TOOL_NAME)
-    return any(_TOOL_NAME in text for text in _trials(render, ([_USER], [_SYSTEM, _USER]), tool=tool))
+    return any(_TOOL_NAME in text for text in _trials(render, ([_USER], [_SYSTEM, _USER]), tools=[tool]))
 
 
 def _find_style(render: Render) -> MessageStyle:
@@ -86,11 +113,22 @@ def _find_style(render: Render) -> MessageStyle:
     accepted = []
     for arguments_as_text, content in product((False, True), EmptyContent):
         style = MessageStyle(arguments_as_text=arguments_as_text, empty_content=content)
-        for text in _trials(render, [plain_messages(_CALL_TURN, style=style)], tool=tool):
+        for text in _trials(render, [plain_messages(_CALL_TURN, style=style)], tools=[tool]):
             if _TOOL_NAME in text and _ARGUMENT_NAME in text and f"{{'{_ARGUMENT_NAME}'" not in text:
                 return style
             accepted.append(style)
     return accepted[0] if accepted else MessageStyle()
+
+
+def _find_id_style(render: Render, style: MessageStyle) -> MessageStyle:
+    """The style, with short ids where the template accepts those and refuses long ones."""
+    tool = _declaration(_TOOL_NAME)
+    short = plain_messages(_CALL_TURN, style=style)
+    user, assistant, result = plain_messages(_CALL_TURN, style=style)
+    calls = [{**call, "id": _LONG_CALL_ID} for call in assistant["tool_calls"]]
+    long = [user, {**assistant, "tool_calls": calls}, {**result, "tool_call_id": _LONG_CALL_ID}]
+    wants_short = any(_trials(render, [short], tools=[tool])) and not any(_trials(render, [long], tools=[tool]))
+    return replace(style, has_short_ids=wants_short)
 
 
 def _declaration(name: str) -> dict[str, Any]:
@@ -99,10 +137,12 @@ def _declaration(name: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _trials(render: Render, conversations: Iterable[list[dict[str, Any]]], *, tool: Mapping[str, Any]) -> Iterable[str]:
+def _trials(
+    render: Render, conversations: Iterable[list[dict[str, Any]]], *, tools: list[dict[str, Any]] | None
+) -> Iterable[str]:
     """The renderings of those conversations that the template accepts."""
     for messages in conversations:
         try:
-            yield render({"messages": messages, "tools": [tool], "add_generation_prompt": True})
+            yield render({"messages": messages, "tools": tools, "add_generation_prompt": True})
         except TemplateError:
             continue

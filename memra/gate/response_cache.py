@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from memra.gate.answer_key import AnswerKey
-from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
-from memra.types import CacheStatus, StopCause, TokenId
+from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, ToolCallDelta, Usage
+from memra.types import CacheStatus, StopCause
 
 ENTRY_BYTES = 1024
 """What an entry costs beside its text and its tokens: key, digest, table and objects, rounded up; a test measures."""
@@ -26,6 +26,7 @@ _COMPLETE = frozenset(
         StopCause.STOP_TOKEN,
         StopCause.MAX_TOKENS,
         StopCause.CONTEXT_FULL,
+        StopCause.TOOL_CALLS,
     }
 )
 """Ends that follow from the request alone, so that a recompute would end there too; a cause not named here does not."""
@@ -38,33 +39,45 @@ class StoredAnswer:
     Attributes:
         token_ids: 32-bit integers; every vocabulary's ids fit.
         usage: of the request that computed it.
+        reasoning: all of it in one string.
+        tool_calls: one whole call each.
     """
 
     text: str = field(repr=False)
     token_ids: bytes = field(repr=False)
     stop: StopCause
     usage: Usage
+    reasoning: str = field(default="", repr=False)
+    tool_calls: tuple[ToolCallDelta, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, deltas: list[ReplyDelta], finished: ReplyFinished) -> Self | None:
         """Keep an answer; None when it did not end by itself, so that it must not be given to anybody else."""
         if finished.stop not in _COMPLETE:
             return None
-        token_ids: list[TokenId] = [token_id for delta in deltas for token_id in delta.token_ids]
-        text = "".join(delta.text for delta in deltas)
-        return cls(text, array("i", token_ids).tobytes(), finished.stop, finished.usage)
+        whole = ReplyDelta.join(deltas)
+        token_ids = array("i", whole.token_ids).tobytes()
+        return cls(whole.text, token_ids, finished.stop, finished.usage, whole.reasoning, whole.tool_calls)
 
     @property
     def num_bytes(self) -> int:
         """What keeping it costs."""
-        return ENTRY_BYTES + sys.getsizeof(self.text) + sys.getsizeof(self.token_ids)
+        texts = sys.getsizeof(self.text) + sys.getsizeof(self.reasoning) + sum(map(_call_bytes, self.tool_calls))
+        return ENTRY_BYTES + texts + sys.getsizeof(self.token_ids)
 
     def parts(self, usage: Usage) -> tuple[ReplyPart, ...]:
         """Return the parts of a reply that says the same, with this usage."""
         started = ReplyStarted(usage.prompt_tokens, usage.cached_tokens)
-        delta = ReplyDelta(self.text, tuple(array("i", self.token_ids)))
+        delta = ReplyDelta(self.text, tuple(array("i", self.token_ids)), self.reasoning, self.tool_calls)
         finished = ReplyFinished(self.stop, usage, CacheStatus.HIT)
-        return (started, delta, finished) if self.token_ids or self.text else (started, finished)
+        return (started, delta, finished) if delta != _NO_DELTA else (started, finished)
+
+
+_NO_DELTA = ReplyDelta("")
+
+
+def _call_bytes(call: ToolCallDelta) -> int:
+    return sum(map(sys.getsizeof, (call, call.arguments, call.call_id, call.name)))
 
 
 @dataclass(frozen=True, slots=True)

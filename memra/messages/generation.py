@@ -21,6 +21,8 @@ class ChatPrompt:
         template_options: further variables for the template (`enable_thinking`, ...).
         add_generation_prompt: whether the prompt ends with the opening of the assistant's turn.
         param: the request field that the words came in, for errors.
+        is_plain_answer: the answer is read as text alone, thoughts and calls as the model writes them.
+        is_single_call: the answer ends with its first complete call.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -28,6 +30,8 @@ class ChatPrompt:
     template_options: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     param: str = "messages"
+    is_plain_answer: bool = False
+    is_single_call: bool = False
 
     def __repr__(self) -> str:
         """Counts instead of words."""
@@ -151,12 +155,46 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """More of one call of a tool.
+
+    Attributes:
+        index: of the call in its answer, from 0.
+        arguments: the next piece of its JSON.
+        call_id: with the first delta of a call alone; unique.
+        name: of the tool, with the first delta of a call alone.
+    """
+
+    index: int
+    arguments: str = ""
+    call_id: str | None = None
+    name: str | None = None
+
+    def __repr__(self) -> str:
+        """The length instead of the arguments."""
+        return f"ToolCallDelta(index={self.index}, name={self.name!r}, num_chars={len(self.arguments)})"
+
+
+def join_calls(deltas: Iterable[ToolCallDelta]) -> tuple[ToolCallDelta, ...]:
+    """Return one delta a call that says the same as all of these, in the order in which the calls began."""
+    calls: dict[int, list[ToolCallDelta]] = {}
+    for delta in deltas:
+        calls.setdefault(delta.index, []).append(delta)
+    return tuple(
+        ToolCallDelta(index, "".join(delta.arguments for delta in parts), parts[0].call_id, parts[0].name)
+        for index, parts in calls.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ReplyDelta:
     """More of the answer.
 
     Attributes:
         text: complete characters only; may be empty when the tokens so far end inside a character or a stop string.
         token_ids: the tokens behind this and any text still held back.
+        reasoning: what the model wrote for itself; it comes before the text.
+        tool_calls: more of its calls, at most one delta a call.
         logprobs: of the tokens whose text is shown by now, where the request asked for them.
         choice: of several answers under one request, the one that goes on.
         stop: why this one is complete, where another one is not yet; the last to end has `ReplyFinished`.
@@ -164,6 +202,8 @@ class ReplyDelta:
 
     text: str
     token_ids: tuple[TokenId, ...] = ()
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     choice: int = 0
     stop: StopCause | None = None
@@ -175,13 +215,18 @@ class ReplyDelta:
         return cls(
             "".join(part.text for part in parts),
             tuple(token_id for part in parts for token_id in part.token_ids),
+            reasoning="".join(part.reasoning for part in parts),
+            tool_calls=join_calls(call for part in parts for call in part.tool_calls),
             logprobs=tuple(entry for part in parts for entry in part.logprobs),
             choice=choice,
         )
 
     def __repr__(self) -> str:
         """Lengths instead of words."""
-        return f"ReplyDelta(num_chars={len(self.text)}, num_tokens={len(self.token_ids)})"
+        return (
+            f"ReplyDelta(num_chars={len(self.text)}, num_tokens={len(self.token_ids)}, "
+            f"num_reasoning_chars={len(self.reasoning)}, num_calls={len(self.tool_calls)})"
+        )
 
 
 @dataclass(frozen=True, slots=True)

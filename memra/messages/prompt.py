@@ -3,24 +3,51 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from memra.messages.generation import Prompt
+from memra.messages.generation import Prompt, ToolCallDelta
 from memra.types import ModelName, RequestId, TokenId
 
 
-class AnswerReader(Protocol):
-    """Turns one answer's tokens back into text; owned by the request's task, never shared."""
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """What is certain now of an answer: whole characters, no part of a marker or a stop string.
 
-    def read(self, token_ids: tuple[TokenId, ...]) -> str:
-        """Take more tokens and return the text that is certain now: whole characters, no part of a stop string."""
+    Attributes:
+        text: for the reader of the answer.
+        reasoning: what the model wrote for itself.
+        tool_calls: more of its calls, in order.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCallDelta, ...] = ()
+
+    def __repr__(self) -> str:
+        """Lengths instead of words."""
+        return (
+            f"AnswerPiece(num_chars={len(self.text)}, num_reasoning_chars={len(self.reasoning)}, "
+            f"num_call_deltas={len(self.tool_calls)})"
+        )
+
+
+class AnswerReader(Protocol):
+    """Turns one answer's tokens back into what they say; owned by the request's task, never shared."""
+
+    def read(self, token_ids: tuple[TokenId, ...]) -> AnswerPiece:
+        """Take more tokens and return what is certain now."""
         ...
 
-    def finish(self) -> str:
+    def finish(self) -> AnswerPiece:
         """Return what was held back; call once, after the last token."""
         ...
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a stop string was found: nothing more will be shown, and generation may end."""
+        """Whether nothing more will be shown, so that generation may end: a stop string, or enough calls."""
+        ...
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether at least one complete call of a tool was read."""
         ...
 
     @property

@@ -42,7 +42,7 @@ from memra.messages.admission import RequestEnded
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyStarted, TextPrompt
 from memra.messages.load import WorkerLoad
 from memra.messages.models import ModelInstance, ModelsRestored, ModelTerms
-from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.prompt import AnswerPiece, PromptRendered, RenderPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.texts import DetokenizeIds, RenderTexts, TextsRendered, TextTokenized, TokenizeText
 from memra.messages.work import (
@@ -274,8 +274,9 @@ class FakeReader:
         self._held = ""
         self._num_read = 0
         self.is_stopped = False
+        self.has_calls = False
 
-    def read(self, token_ids: tuple[int, ...]) -> str:
+    def read(self, token_ids: tuple[int, ...]) -> AnswerPiece:
         self._held += "".join(map(chr, token_ids))
         self._num_read += len(token_ids)
         for stop in self._stops:
@@ -283,14 +284,14 @@ class FakeReader:
             if place >= 0:
                 self.is_stopped = True
                 text, self._held = self._held[:place], self._held[place:]
-                return text
+                return AnswerPiece(text)
         keep = max((len(stop) - 1 for stop in self._stops), default=0)
         cut = max(0, len(self._held) - keep)
         text, self._held = self._held[:cut], self._held[cut:]
-        return text
+        return AnswerPiece(text)
 
-    def finish(self) -> str:
-        return self._held
+    def finish(self) -> AnswerPiece:
+        return AnswerPiece(self._held)
 
     @property
     def num_read_bytes(self) -> int:

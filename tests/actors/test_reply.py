@@ -10,8 +10,15 @@ from memra.actors.reply import StageTimes, WorkerReply
 from memra.errors import OverloadedError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
-from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, TokenLogprob
-from memra.messages.prompt import PromptRendered
+from memra.messages.generation import (
+    ReplyDelta,
+    ReplyFinished,
+    ReplyPart,
+    ReplyStarted,
+    TokenLogprob,
+    ToolCallDelta,
+)
+from memra.messages.prompt import AnswerPiece, PromptRendered
 from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
 from memra.types import Lane, RequestId, StopCause
 
@@ -74,9 +81,9 @@ async def test_a_stop_string_is_told_to_the_worker_before_the_client_reads_on(ki
 
 async def test_a_stop_string_that_the_last_characters_complete_still_counts(kit: Any):
     class LateReader(kit.Reader):
-        def finish(self) -> str:
+        def finish(self) -> AnswerPiece:
             self.is_stopped = True
-            return "!"
+            return AnswerPiece("!")
 
     desk = Desk(LateReader(()))
     desk.put(PromptStarted(R, 0), tokens("a", 1, StopCause.MAX_TOKENS))
@@ -186,3 +193,52 @@ async def test_an_echo_comes_before_the_answer(kit: Any):
     started, echo, delta, _ = await desk.read()
     assert started == ReplyStarted(3, 0)
     assert (echo, delta) == (ReplyDelta("what?"), ReplyDelta("a", (97,)))
+
+
+class PartsReader:
+    """Thoughts are lower case, calls are digits; a full stop completes a call and `!` ends the answer."""
+
+    def __init__(self) -> None:
+        self.has_calls = False
+        self.is_stopped = False
+        self.num_read_bytes = 0
+        self.num_held_bytes = 0
+
+    def read(self, token_ids: tuple[int, ...]) -> AnswerPiece:
+        (char,) = map(chr, token_ids)
+        self.has_calls = self.has_calls or char == "."
+        self.is_stopped = char == "!"
+        if char.isdigit():
+            return AnswerPiece(tool_calls=(ToolCallDelta(0, char),))
+        return AnswerPiece(reasoning=char) if char.islower() else AnswerPiece(char.strip(".!"))
+
+    def finish(self) -> AnswerPiece:
+        return AnswerPiece(tool_calls=(ToolCallDelta(1, "{}", "call_b", "tell"),))
+
+
+async def test_thoughts_and_calls_of_one_arrival_are_told_in_one_delta():
+    desk = Desk(PartsReader())
+    desk.put(PromptStarted(R, 0), tokens("abYES12.", 8, StopCause.END_OF_SEQUENCE))
+    _, delta, finished = await desk.read()
+    calls = (ToolCallDelta(0, "12"), ToolCallDelta(1, "{}", "call_b", "tell"))
+    assert delta == ReplyDelta("YES", tuple(map(ord, "abYES12.")), "ab", calls)
+    assert finished.stop is StopCause.TOOL_CALLS  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "stop", "told"),
+    [
+        ("1.", StopCause.END_OF_SEQUENCE, StopCause.TOOL_CALLS),
+        ("1.", StopCause.STOP_TOKEN, StopCause.TOOL_CALLS),
+        ("1.!", StopCause.MAX_TOKENS, StopCause.TOOL_CALLS),
+        ("1!", StopCause.MAX_TOKENS, StopCause.STOP_STRING),
+        ("1.", StopCause.MAX_TOKENS, StopCause.MAX_TOKENS),
+        ("1", StopCause.END_OF_SEQUENCE, StopCause.END_OF_SEQUENCE),
+    ],
+)
+async def test_an_answer_calls_tools_when_it_ended_by_itself_with_a_complete_call(
+    text: str, stop: StopCause, told: StopCause
+):
+    desk = Desk(PartsReader())
+    desk.put(tokens(text, len(text), stop))
+    assert (await desk.read())[-1].stop is told  # type: ignore[union-attr]

@@ -1,6 +1,6 @@
 from memra.chat.answer_reader import TextAnswerReader
 from memra.chat.tokenizer import Tokenizer
-from memra.messages.prompt import AnswerReader
+from memra.messages.prompt import AnswerPiece, AnswerReader
 
 # 0 is a control token, 1 and 2 are words, 3 and 4 are the halves of an e with an acute accent.
 PIECES = (b"", b" Hello", b"STOP", b"\xc3", b"\xa9")
@@ -23,48 +23,48 @@ def make_tokenizer(*, adds_space_prefix: bool = False) -> Tokenizer:
 
 def test_it_is_the_reader_that_the_messages_promise():
     reader: AnswerReader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,))
-    assert reader.read((1, 3)) == " Hello"
-    assert reader.read((4, 0)) == "\u00e9"
-    assert reader.finish() == ""
+    assert reader.read((1, 3)).text == " Hello"
+    assert reader.read((4, 0)).text == "\u00e9"
+    assert reader.finish() == AnswerPiece()
     assert not reader.is_stopped
 
 
 def test_a_stop_string_ends_the_answer():
     reader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,), stop_strings=("oSTOP",))
-    assert reader.read((1,)) == " Hell"
-    assert reader.read((2,)) == ""
+    assert reader.read((1,)).text == " Hell"
+    assert reader.read((2,)) == AnswerPiece()
     assert reader.is_stopped
-    assert reader.read((1,)) == reader.finish() == ""
+    assert reader.read((1,)) == reader.finish() == AnswerPiece()
 
 
 def test_what_was_held_back_comes_at_the_end():
     reader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,), stop_strings=("STOPS",))
-    assert reader.read((2, 3)) == ""
-    assert reader.finish() == "STOP\ufffd"
+    assert reader.read((2, 3)) == AnswerPiece()
+    assert reader.finish().text == "STOP\ufffd"
     assert not reader.is_stopped
 
 
 def test_a_stop_string_may_be_completed_by_the_end():
     reader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,), stop_strings=("TOPX", "OP"))
-    assert reader.read((2,)) == "S"
+    assert reader.read((2,)).text == "S"
     assert not reader.is_stopped
-    assert reader.finish() == "T"
+    assert reader.finish().text == "T"
     assert reader.is_stopped
 
 
 def test_the_space_that_the_tokenizer_adds_is_dropped_after_a_control_token_only():
     tokenizer = make_tokenizer(adds_space_prefix=True)
-    assert TextAnswerReader(tokenizer, prompt_ids=(1, 0)).read((1,)) == "Hello"
-    assert TextAnswerReader(tokenizer, prompt_ids=(0, 1)).read((1,)) == " Hello"
-    assert TextAnswerReader(tokenizer).read((1,)) == "Hello"
-    assert TextAnswerReader(make_tokenizer(), prompt_ids=(0,)).read((1,)) == " Hello"
+    assert TextAnswerReader(tokenizer, prompt_ids=(1, 0)).read((1,)).text == "Hello"
+    assert TextAnswerReader(tokenizer, prompt_ids=(0, 1)).read((1,)).text == " Hello"
+    assert TextAnswerReader(tokenizer).read((1,)).text == "Hello"
+    assert TextAnswerReader(make_tokenizer(), prompt_ids=(0,)).read((1,)).text == " Hello"
 
 
 def test_a_token_is_spelled_without_being_read():
     reader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,))
-    assert reader.read((3,)) == ""
+    assert reader.read((3,)) == AnswerPiece()
     assert [reader.token_bytes(token_id) for token_id in range(6)] == [b"<end>", *PIECES[1:], b""]
-    assert reader.read((4,)) == "\u00e9"
+    assert reader.read((4,)).text == "\u00e9"
 
 
 def test_it_tells_how_much_of_what_it_read_is_not_shown():

@@ -185,9 +185,9 @@ def test_each_prompt_has_a_reader_of_its_own_that_knows_the_stop_strings():
     chat_format = _format()
     first = _render(chat_format, TextPrompt("x"), stop_strings=("stop",)).reader
     second = _render(chat_format, TextPrompt("x")).reader
-    assert first.read(_byte_ids("go stop on")) == "go "
+    assert first.read(_byte_ids("go stop on")).text == "go "
     assert first.is_stopped
-    assert second.read(_byte_ids("go stop on")) + second.finish() == "go stop on"
+    assert second.read(_byte_ids("go stop on")).text + second.finish().text == "go stop on"
     assert not second.is_stopped
 
 

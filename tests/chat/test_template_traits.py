@@ -6,7 +6,7 @@ import pytest
 
 from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.template import ChatTemplate
-from memra.chat.template_messages import EmptyContent, MessageStyle
+from memra.chat.template_messages import EmptyContent, MessageStyle, plain_messages
 from memra.chat.template_traits import TemplateTraits
 
 TURNS = "{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}"
@@ -88,3 +88,22 @@ def test_the_shipped_templates_that_declare_tools_are_recognised(llama_cpp_model
         "llama-cpp-rwkv-world",
         "microsoft-Phi-3.5-mini-instruct",
     }
+
+
+@pytest.mark.parametrize("wants_short", [False, True])
+def test_ids_of_calls_are_shortened_where_a_template_takes_no_others(*, wants_short: bool):
+    check = "{% if c.id | length != 9 %}{{ raise_exception('length 9!') }}{% endif %}" if wants_short else ""
+    source = (
+        "{% for m in messages %}{{ m.content }}{{ m.tool_call_id }} {% for c in m.tool_calls or () %}"
+        + check
+        + "{{ c.id }} {{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}{{ tools }}"
+    )
+    assert _traits(source).style.has_short_ids is wants_short
+    long_id = "call_0123456789abcdef01234567"
+    call = {"id": long_id, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    turns = [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": long_id, "content": "ok"}]
+    assistant, result = plain_messages(turns, style=_traits(source).style)
+    short_id = assistant["tool_calls"][0]["id"]
+    assert result["tool_call_id"] == short_id
+    assert (short_id == long_id) is not wants_short
+    assert len(short_id) == 9 or not wants_short

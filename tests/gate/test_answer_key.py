@@ -75,6 +75,8 @@ OTHER: dict[type, dict[str, Any]] = {
         "tools": ({"type": "function", "function": {"name": "f", "parameters": {"b": 2, "a": 1}}},),
         "template_options": {"enable_thinking": 1},
         "add_generation_prompt": False,
+        "is_plain_answer": True,
+        "is_single_call": True,
         "param": "prompt",
     },
     TokenBudget: {"max_new_tokens": 8, "is_context_bound": True},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memra.gate.answer_key import AnswerKey
 from memra.gate.response_cache import ResponseCache, StoredAnswer
-from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyStarted, Usage
+from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyStarted, ToolCallDelta, Usage
 from memra.types import CacheStatus, StopCause
 
 USAGE = Usage(prompt_tokens=3, completion_tokens=4, cached_tokens=1, elapsed_s=0.5)
@@ -19,6 +19,7 @@ COMPLETE = {
     StopCause.STOP_TOKEN: True,
     StopCause.MAX_TOKENS: True,
     StopCause.CONTEXT_FULL: True,
+    StopCause.TOOL_CALLS: True,
     StopCause.DEADLINE: False,
 }
 """Whether a recompute would end there too; whoever adds a cause decides."""
@@ -52,6 +53,21 @@ def test_an_answer_comes_back_as_it_was_computed():
     assert finished == ReplyFinished(StopCause.MAX_TOKENS, USAGE, CacheStatus.HIT)
 
 
+def test_thoughts_and_calls_come_back_whole():
+    deltas = [
+        ReplyDelta("", (1,), "I must "),
+        ReplyDelta("", (2,), "ask.", (ToolCallDelta(0, call_id="call_a", name="ask"),)),
+        ReplyDelta("", (3,), "", (ToolCallDelta(0, '{"a":'), ToolCallDelta(1, call_id="call_b", name="tell"))),
+        ReplyDelta("", (4,), "", (ToolCallDelta(0, "1}"), ToolCallDelta(1, "{}"))),
+    ]
+    stored = StoredAnswer.of(deltas, ReplyFinished(StopCause.TOOL_CALLS, USAGE))
+    assert stored is not None
+    calls = (ToolCallDelta(0, '{"a":1}', "call_a", "ask"), ToolCallDelta(1, "{}", "call_b", "tell"))
+    assert stored.parts(USAGE)[1] == ReplyDelta("", (1, 2, 3, 4), "I must ask.", calls)
+    assert stored.num_bytes > answer("").num_bytes + len("I must ask.") + 2 * len("call_a")
+    assert "ask" not in repr(stored)
+
+
 def test_an_empty_answer_has_no_delta():
     stored = StoredAnswer.of([], ReplyFinished(StopCause.END_OF_SEQUENCE, USAGE))
     assert stored is not None
@@ -66,7 +82,7 @@ def test_every_way_to_end_is_decided(stop: StopCause):
 def test_the_parts_of_an_answer_hold_nothing_that_is_not_stored():
     # A field that is added to a part must be stored as well: a hit would lack it.
     # Requests for log probabilities or for several choices are given no stored answer.
-    assert ReplyDelta.__slots__ == ("text", "token_ids", "logprobs", "choice", "stop")
+    assert ReplyDelta.__slots__ == ("text", "token_ids", "reasoning", "tool_calls", "logprobs", "choice", "stop")
     assert ReplyFinished.__slots__ == ("stop", "usage", "cache", "choice")
     assert ReplyStarted.__slots__ == ("num_prompt_tokens", "num_cached_tokens")
 

@@ -28,7 +28,9 @@ entries = st.builds(
     likely,
 )
 deltas = st.builds(
-    lambda text, told, choice: ReplyDelta(text, tuple(entry.token_id for entry in told), tuple(told), choice),
+    lambda text, told, choice: ReplyDelta(
+        text, tuple(entry.token_id for entry in told), logprobs=tuple(told), choice=choice
+    ),
     st.text(max_size=5),
     st.lists(entries, max_size=3),
     st.integers(0, 2),

@@ -20,7 +20,10 @@ ENTRIES = (
     TokenLogprob(7, -1.5, ((5, -0.5), (8, -1.25)), EURO[:2], (b"Hi", b"Hi")),
     TokenLogprob(9, -2.0, ((9, -2.0), (5, -3.0)), EURO[2:], (EURO[2:], b"Hi")),
 )
-LIKELY: Any = [ReplyDelta("Hi", (5,), ENTRIES[:1]), ReplyDelta("€", (7, 9), ENTRIES[1:])]
+LIKELY: Any = [
+    ReplyDelta("Hi", (5,), logprobs=ENTRIES[:1]),
+    ReplyDelta("€", (7, 9), logprobs=ENTRIES[1:]),
+]
 USAGE = Usage(prompt_tokens=3, completion_tokens=6, cached_tokens=1, elapsed_s=0.25)
 TWO: Any = [
     ReplyDelta("b", (2,), choice=1),
@@ -161,7 +164,7 @@ async def test_a_completion_lists_them_in_parallel(start: Start, fake_house: Any
 
 
 async def test_without_likely_tokens_the_lists_are_still_there(start: Start, fake_house: Any):
-    alone = [ReplyDelta("Hi", (5,), (replace(ENTRIES[0], top=(), top_bytes=()),))]
+    alone = [ReplyDelta("Hi", (5,), logprobs=(replace(ENTRIES[0], top=(), top_bytes=()),))]
     server = await start(fake_house(script=alone))
     (chat,) = (await server.post(CHAT, body(logprobs=True))).json()["choices"]
     assert chat["logprobs"]["content"][0]["top_logprobs"] == []

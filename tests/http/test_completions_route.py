@@ -70,13 +70,17 @@ async def test_the_setting_decides_the_shape_and_else_the_key(
         ({"prompt": "hi"}, TextPrompt("hi")),
         ({"prompt": "hi", "prompt_ids": [1, 2]}, TokenPrompt((1, 2))),
         ({"prompt_ids": [0]}, TokenPrompt((0,))),
-        ({"prompt": "hi", "chat": True}, ChatPrompt(({"role": "user", "content": "hi"},), param="prompt")),
+        (
+            {"prompt": "hi", "chat": True},
+            ChatPrompt(({"role": "user", "content": "hi"},), param="prompt", is_plain_answer=True),
+        ),
         (
             {"prompt": "hi", "chat": True, "reasoning_effort": "none"},
             ChatPrompt(
                 ({"role": "user", "content": "hi"},),
                 template_options={"enable_thinking": False, "reasoning_effort": "none"},
                 param="prompt",
+                is_plain_answer=True,
             ),
         ),
         ({"prompt": "hi", "echo": False, "best_of": 1, "suffix": None}, TextPrompt("hi")),

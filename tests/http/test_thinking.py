@@ -30,6 +30,9 @@ def effort(level: str, *, is_thinking: bool) -> dict[str, Any]:
         ({"reasoning": {"effort": "none", "enabled": False}}, effort("none", is_thinking=False)),
         ({"reasoning_effort": "low", "reasoning": {"effort": "low"}}, effort("low", is_thinking=True)),
         ({"include_reasoning": True}, {}),
+        ({"include_reasoning": False}, {"enable_thinking": False}),
+        ({"reasoning": {"exclude": True}}, {"enable_thinking": False}),
+        ({"include_reasoning": False, "reasoning": {"enabled": False, "exclude": True}}, {"enable_thinking": False}),
         ({"enable_thinking": True, "chat_template_kwargs": {"x": 1}}, {"enable_thinking": True, "x": 1}),
         (
             {"enable_thinking": True, "chat_template_kwargs": {"enable_thinking": True}},
@@ -69,6 +72,8 @@ async def test_every_spelling_becomes_template_variables(start: Start, fields: d
         ({"enable_thinking": True, "reasoning_effort": "none"}, "reasoning_effort", "enable_thinking"),
         ({"reasoning_effort": "low", "reasoning": {"effort": "high"}}, "reasoning", "reasoning_effort"),
         ({"reasoning": {"enabled": False, "effort": "high"}}, "reasoning", "reasoning.enabled"),
+        ({"enable_thinking": True, "include_reasoning": False}, "include_reasoning", "enable_thinking"),
+        ({"reasoning": {"exclude": True, "effort": "high"}}, "reasoning", "reasoning.exclude"),
     ],
 )
 async def test_a_contradiction_is_refused_with_both_names(start: Start, fields: dict[str, Any], param: str, other: str):

@@ -20,6 +20,7 @@ FINISH_REASONS: Mapping[StopCause, str] = {
     StopCause.STOP_TOKEN: "stop",
     StopCause.MAX_TOKENS: "length",
     StopCause.CONTEXT_FULL: "length",
+    StopCause.TOOL_CALLS: "tool_calls",
     StopCause.DEADLINE: "error",
 }
 """OpenAI's words; `error` is ours, for an answer that was cut short."""

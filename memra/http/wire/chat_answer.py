@@ -1,6 +1,8 @@
 """OpenAI's chat completion, whole and streamed.
 
-Refuses to know HTTP. What is the same in every chunk is encoded once per answer. See `memra.http.wire.answer.Answer`.
+Refuses to know HTTP. Thoughts come as `reasoning`, as OpenRouter and vLLM call them, and under the older name
+`reasoning_content` too, since clients read one or the other; each chunk shows one kind of thing, because many clients
+look for one only. What is the same in every chunk is encoded once per answer. See `memra.http.wire.answer.Answer`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ from memra.http.wire.answer import (
     usage_object,
 )
 from memra.http.wire.token_likelihoods import chat_logprobs
-from memra.messages.generation import ReplyDelta, ReplyFinished
+from memra.messages.generation import ReplyDelta, ReplyFinished, ToolCallDelta
 from memra.types import StopCause
 
 
@@ -54,11 +56,9 @@ class ChatAnswer:
         return encode({**body, "memra_cache": finished.cache.value})
 
     def delta(self, delta: ReplyDelta) -> bytes:
-        """Return the chunk for more text, and that for the end of its choice; empty when there is nothing."""
-        chunk = self._chunk(delta) if delta.text or delta.logprobs else b""
-        if delta.stop is None:
-            return chunk
-        return chunk + self._end(delta.choice, delta.stop) + self._usage_tail
+        """Return the chunks for more of the answer, and that for the end of its choice; empty when there is nothing."""
+        chunks = self._chunks(delta) if delta.reasoning or delta.tool_calls else self._text_chunk(delta)
+        return chunks if delta.stop is None else chunks + self._end(delta.choice, delta.stop) + self._usage_tail
 
     def finish(self, finished: ReplyFinished) -> bytes:
         """Return the finish chunk, the usage and the end; an answer without text still delivers its role."""
@@ -73,20 +73,59 @@ class ChatAnswer:
 
     def _whole(self, choice: WholeChoice) -> Mapping[str, Any]:
         answer = choice.answer
-        shape: dict[str, Any] = {"index": answer.choice, "message": {"role": "assistant", "content": answer.text}}
+        shape: dict[str, Any] = {"index": answer.choice, "message": _message(answer)}
         if self._wants_logprobs:
             shape["logprobs"] = chat_logprobs(answer.logprobs)
         return {**shape, "finish_reason": FINISH_REASONS[choice.stop]}
 
     def _end(self, choice: int, stop: StopCause) -> bytes:
         """Return the finish chunk of a choice up to its usage; one that showed nothing gets its role first."""
-        role = b"" if choice in self._began else self._chunk(ReplyDelta("", choice=choice))
+        role = b"" if choice in self._began else self._chunk(choice, b'"content":""')
         return role + self._head + b'%d,"delta":{},"finish_reason":"%s"}]' % (choice, FINISH_REASONS[stop].encode())
 
-    def _chunk(self, delta: ReplyDelta) -> bytes:
-        opening = b',"delta":{"content":'
-        if delta.choice not in self._began:
-            self._began.add(delta.choice)
-            opening = b',"delta":{"role":"assistant","content":'
+    def _chunks(self, delta: ReplyDelta) -> bytes:
+        chunks = b""
+        if delta.reasoning:
+            thought = encode(delta.reasoning)
+            chunks = self._chunk(delta.choice, b'"reasoning":' + thought + b',"reasoning_content":' + thought)
+        chunks += self._text_chunk(delta)
+        if delta.tool_calls:
+            calls = b'"tool_calls":' + encode([_call_delta(call) for call in delta.tool_calls])
+            chunks += self._chunk(delta.choice, calls if delta.choice in self._began else b'"content":null,' + calls)
+        return chunks
+
+    def _text_chunk(self, delta: ReplyDelta) -> bytes:
+        """Return the chunk for text and log probabilities, which are those of thoughts and calls too."""
+        if not (delta.text or delta.logprobs):
+            return b""
         logprobs = b',"logprobs":' + encode(chat_logprobs(delta.logprobs)) if delta.logprobs else b""
-        return b"".join((self._head, b"%d" % delta.choice, opening, encode(delta.text), b"}", logprobs, self._tail))
+        return self._chunk(delta.choice, b'"content":' + encode(delta.text), logprobs)
+
+    def _chunk(self, choice: int, fields: bytes, beside: bytes = b"") -> bytes:
+        """Return a chunk of a choice whose delta has these fields; the first one has the role too."""
+        if choice not in self._began:
+            self._began.add(choice)
+            fields = b'"role":"assistant",' + fields
+        return b"".join((self._head, b'%d,"delta":{' % choice, fields, b"}", beside, self._tail))
+
+
+def _message(answer: ReplyDelta) -> Mapping[str, Any]:
+    """Return the assistant's message; its content is null where it only calls tools."""
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text or (None if answer.tool_calls else "")}
+    if answer.reasoning:
+        message["reasoning"] = message["reasoning_content"] = answer.reasoning
+        message["reasoning_details"] = [{"type": "reasoning.text", "text": answer.reasoning}]
+    if answer.tool_calls:
+        message["tool_calls"] = [_call(call) for call in answer.tool_calls]
+    return message
+
+
+def _call(call: ToolCallDelta) -> Mapping[str, Any]:
+    return {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _call_delta(call: ToolCallDelta) -> Mapping[str, Any]:
+    """Return more of a call; what names it comes with its first delta alone, as clients add up every field."""
+    if call.name is None:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    return {"index": call.index, **_call(call)}

@@ -94,7 +94,9 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
     return GenerationRequest(
         request_id=request_id,
         model=ModelName(body.model),
-        prompt=ChatPrompt(messages, _tools(body), _template_options(body)),
+        prompt=ChatPrompt(
+            messages, _tools(body), _template_options(body), is_single_call=body.parallel_tool_calls is False
+        ),
         sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
         max_new_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
         stop_strings=read_stop_strings(body.stop),

@@ -128,7 +128,8 @@ def _prompt(item: Any, options: Mapping[str, Any], *, is_chat: bool) -> Prompt:
     if isinstance(item, list):
         return TokenPrompt(read_token_ids("prompt", item), param="prompt")
     if is_chat:
-        return ChatPrompt(({"role": "user", "content": item},), template_options=options, param="prompt")
+        message = {"role": "user", "content": item}
+        return ChatPrompt((message,), template_options=options, param="prompt", is_plain_answer=True)
     return TextPrompt(item)
 
 

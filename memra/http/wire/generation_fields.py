@@ -85,8 +85,6 @@ def check_unsupported(fields: GenerationFields) -> None:
     """
     if fields.response_format not in (None, {"type": "text"}):
         refuse_unsupported("response_format", 'only {"type": "text"} is')
-    if fields.parallel_tool_calls is False:
-        refuse("parallel_tool_calls", "true: this server cannot hold a model to one call")
 
 
 def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ STOP_REASONS: Mapping[StopCause, str] = {
     StopCause.STOP_TOKEN: "Callback",
     StopCause.MAX_TOKENS: "MaxNew",
     StopCause.CONTEXT_FULL: "ContextFull",
+    StopCause.TOOL_CALLS: "Eos",
     StopCause.DEADLINE: "Deadline",
 }
 """Callback is whatever the client itself asked to stop at."""

@@ -1,8 +1,9 @@
 """How a request asks a model to think before it answers, or not to: four spellings of two template variables.
 
 Refuses to know templates: whether a model's template reads `enable_thinking` or `reasoning_effort` is the template's
-matter. Spellings that contradict each other are refused. The model's thoughts stay where the model writes them, so a
-request to hide them is refused by name. Called by `memra.http.wire.chat_request` and `completion_request`.
+matter. Spellings that contradict each other are refused. Thoughts are never hidden, since they are paid for: a request
+to leave them out of the answer (`include_reasoning`, `reasoning.exclude`) asks for none. Called by
+`memra.http.wire.chat_request` and `completion_request`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import msgspec
 
 from memra.errors import InvalidRequestError
-from memra.http.wire.refusal import field_of, refuse, refuse_unsupported
+from memra.http.wire.refusal import field_of, refuse
 from memra.http.wire.sampling_fields import SamplingFields
 
 _IS_THINKING: Mapping[str, bool] = {"none": False, "minimal": False, "low": True, "medium": True, "high": True}
@@ -46,9 +47,8 @@ def read_thinking(fields: ThinkingFields, options: Mapping[str, Any]) -> Mapping
         options: what the request sets by the template's own names (`chat_template_kwargs`).
 
     Raises:
-        InvalidRequestError: a level is unknown, two fields contradict each other, or thoughts should be hidden.
+        InvalidRequestError: a level is unknown, or two fields contradict each other.
     """
-    _check_hidden(fields)
     merged = dict(options)
     asked_by = dict.fromkeys(options, "chat_template_kwargs")
     for place, variable, value in _options(fields):
@@ -70,7 +70,6 @@ def refuse_thinking(fields: ThinkingFields) -> None:
     Raises:
         InvalidRequestError: such a field is present.
     """
-    _check_hidden(fields)
     for place, _, _ in _options(fields):
         raise InvalidRequestError(
             f"`{place}` needs the model's chat template: send it to /v1/chat/completions, or with `chat`: true.",
@@ -78,19 +77,16 @@ def refuse_thinking(fields: ThinkingFields) -> None:
         )
 
 
-def _check_hidden(fields: ThinkingFields) -> None:
-    if fields.include_reasoning is False:
-        refuse_unsupported("include_reasoning", "only true is: thoughts are part of the answer's text")
-    if fields.reasoning is not None and fields.reasoning.exclude:
-        refuse_unsupported("reasoning.exclude", "thoughts are part of the answer's text")
-
-
 def _options(fields: ThinkingFields) -> Iterator[_Option]:
     if fields.enable_thinking is not None:
         yield "enable_thinking", "enable_thinking", fields.enable_thinking
     if fields.reasoning_effort is not None:
         yield from _effort("reasoning_effort", fields.reasoning_effort)
+    if fields.include_reasoning is False:
+        yield "include_reasoning", "enable_thinking", False
     reasoning = fields.reasoning
+    if reasoning is not None and reasoning.exclude:
+        yield "reasoning.exclude", "enable_thinking", False
     if reasoning is not None and reasoning.enabled is not None:
         yield "reasoning.enabled", "enable_thinking", reasoning.enabled
     if reasoning is not None and reasoning.effort is not None:
