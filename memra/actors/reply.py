@@ -201,7 +201,7 @@ class WorkerReply:
             self._pieces, self._token_ids = [], []
         usage = self.usage
         if self._stop is not None and usage is not None:
-            self._parts.append(ReplyFinished(self._stop, usage))
+            self._parts.append(ReplyFinished(self._stop, usage, stop_string=self._prompt.reader.stop_string))
 
     def _start(self, num_cached_tokens: int, at_ns: int) -> None:
         # A sequence that was preempted starts again, but the client is told once.

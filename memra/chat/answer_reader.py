@@ -53,6 +53,11 @@ class TextAnswerReader:
         return self._stops is not None and self._stops.is_stopped
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that was found, or None."""
+        return None if self._stops is None else self._stops.found
+
+    @property
     def num_read_bytes(self) -> int:
         """What all tokens so far add to a text."""
         return self._words.num_read_bytes
@@ -114,6 +119,11 @@ class ChatAnswerReader:
     def is_stopped(self) -> bool:
         """Whether nothing more will be shown: a stop string was found, or the only call that is wanted was read."""
         return self._stops.is_stopped or (self._calls is not None and self._calls.is_over)
+
+    @property
+    def stop_string(self) -> str | None:
+        """The stop string that was found, or None."""
+        return self._stops.found
 
     @property
     def num_read_bytes(self) -> int:

@@ -36,7 +36,12 @@ class StopStrings:
         self._longest = max(map(len, stops), default=0)
         self._held = ""
         self._hidden = ""
-        self._is_stopped = False
+        self._found: str | None = None
+
+    @property
+    def found(self) -> str | None:
+        """The stop string that ended the text: of several that begin at one place the shortest, or None."""
+        return self._found
 
     @property
     def num_held_bytes(self) -> int:
@@ -46,11 +51,11 @@ class StopStrings:
     @property
     def is_stopped(self) -> bool:
         """Whether a stop string was found and nothing that comes could begin before it."""
-        return self._is_stopped
+        return self._found is not None
 
     def push(self, text: str) -> str:
         """Take more text and return what is certain now: it is before every stop string."""
-        if self._is_stopped:
+        if self._found is not None:
             return ""
         text = self._held + text
         self._held = ""
@@ -59,8 +64,9 @@ class StopStrings:
         for start, char in enumerate(text):
             if char not in self._first_chars:
                 continue
-            if any(text.startswith(stop, start) for stop in self._stops):
-                self._is_stopped = True
+            found = [stop for stop in self._stops if text.startswith(stop, start)]
+            if found:
+                self._found = min(found, key=len)
                 self._hidden = text[start:]
                 return text[:start]
             if len(text) - start < self._longest and self._may_begin(text[start:]):
@@ -71,12 +77,12 @@ class StopStrings:
     def flush(self) -> str:
         """End the text: what is held back is decided without what might have come."""
         text, self._held = self._held, ""
-        starts = [start for stop in self._stops if (start := text.find(stop)) >= 0]
-        if not starts:
+        found = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
+        if not found:
             return text
-        self._is_stopped = True
-        self._hidden = text[min(starts) :]
-        return text[: min(starts)]
+        start, self._found = min(found, key=lambda place: (place[0], len(place[1])))
+        self._hidden = text[start:]
+        return text[:start]
 
     def _may_begin(self, end: str) -> bool:
         return any(stop.startswith(end) for stop in self._stops)

@@ -41,6 +41,7 @@ class StoredAnswer:
         usage: of the request that computed it.
         reasoning: all of it in one string.
         tool_calls: one whole call each.
+        stop_string: the one that ended it, or None.
     """
 
     text: str = field(repr=False)
@@ -49,6 +50,7 @@ class StoredAnswer:
     usage: Usage
     reasoning: str = field(default="", repr=False)
     tool_calls: tuple[ToolCallDelta, ...] = field(default=(), repr=False)
+    stop_string: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, deltas: list[ReplyDelta], finished: ReplyFinished) -> Self | None:
@@ -56,8 +58,15 @@ class StoredAnswer:
         if finished.stop not in _COMPLETE:
             return None
         whole = ReplyDelta.join(deltas)
-        token_ids = array("i", whole.token_ids).tobytes()
-        return cls(whole.text, token_ids, finished.stop, finished.usage, whole.reasoning, whole.tool_calls)
+        return cls(
+            whole.text,
+            array("i", whole.token_ids).tobytes(),
+            finished.stop,
+            finished.usage,
+            whole.reasoning,
+            whole.tool_calls,
+            finished.stop_string,
+        )
 
     @property
     def num_bytes(self) -> int:
@@ -69,7 +78,7 @@ class StoredAnswer:
         """Return the parts of a reply that says the same, with this usage."""
         started = ReplyStarted(usage.prompt_tokens, usage.cached_tokens)
         delta = ReplyDelta(self.text, tuple(array("i", self.token_ids)), self.reasoning, self.tool_calls)
-        finished = ReplyFinished(self.stop, usage, CacheStatus.HIT)
+        finished = ReplyFinished(self.stop, usage, CacheStatus.HIT, stop_string=self.stop_string)
         return (started, delta, finished) if delta != _NO_DELTA else (started, finished)
 
 

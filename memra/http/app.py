@@ -20,10 +20,13 @@ from memra.http.routes.chat import add_chat_routes
 from memra.http.routes.completions import add_completion_routes
 from memra.http.routes.embeddings import add_embedding_routes
 from memra.http.routes.health import add_health_routes
+from memra.http.routes.messages import add_messages_routes
 from memra.http.routes.metrics import add_metrics_routes
 from memra.http.routes.models import add_model_routes
 from memra.http.routes.rerank import add_rerank_routes
+from memra.http.routes.responses import add_responses_routes
 from memra.http.routes.tokens import add_token_routes
+from memra.http.wire.messages_error import messages_reply, speaks_messages
 from memra.settings import HttpSettings
 
 _log = logging.getLogger("memra.http")
@@ -62,6 +65,8 @@ def build_app(house: House, settings: HttpSettings, *, fingerprint: str, has_key
     for add_routes in (
         add_chat_routes,
         add_completion_routes,
+        add_responses_routes,
+        add_messages_routes,
         add_embedding_routes,
         add_rerank_routes,
         add_token_routes,
@@ -81,6 +86,8 @@ async def _on_error(error: Exception) -> Response:
     if is_unexpected(error):
         _log.error("%s %s failed, request %s", request.method, request.path, _request_id(), exc_info=error)
     reply = reply_to(error)
+    if speaks_messages(request.path):
+        reply = messages_reply(reply, _request_id())
     return Response(reply.body, status=reply.status, headers=dict(reply.headers), content_type="application/json")
 
 
@@ -88,6 +95,8 @@ async def _add_request_id(response: Response) -> Response:
     request_id = _request_id()
     if request_id is not None:
         response.headers["x-request-id"] = request_id
+        if speaks_messages(request.path):
+            response.headers["request-id"] = request_id
     return response
 
 

@@ -5,7 +5,7 @@ second task of the request only watches the clock, so that a token costs no time
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -16,8 +16,8 @@ from memra.actors.contract import Reply
 from memra.errors import OverloadedError
 from memra.http.errors import FAULT_MESSAGE, is_unexpected, reply_to
 from memra.http.exchange import Exchange
-from memra.http.wire.answer import Answer
-from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart
+from memra.http.wire.streamed_answer import StreamedAnswer
+from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted
 from memra.settings import HttpSettings
 
 COMMENT = b": keepalive\n\n"
@@ -34,10 +34,27 @@ class EventStream(ResponseBody):
     `settings.keepalive_comment_s`.
     """
 
-    def __init__(self, reply: Reply, answer: Answer, exchange: Exchange, settings: HttpSettings) -> None:
-        """Keep the parts; nothing is read before iteration."""
+    def __init__(
+        self,
+        reply: Reply,
+        answer: StreamedAnswer,
+        exchange: Exchange,
+        settings: HttpSettings,
+        *,
+        begin: Callable[[ReplyStarted], bytes] | None = None,
+    ) -> None:
+        """Keep the parts; nothing is read before iteration.
+
+        Args:
+            reply: is streamed.
+            answer: writes its events.
+            exchange: the request's own.
+            settings: say how often comments are sent.
+            begin: writes the events that come before anything is generated, in shapes that have some.
+        """
         self._parts: AsyncIterator[ReplyPart] = aiter(reply)
         self._answer = answer
+        self._begin = begin
         self._exchange = exchange
         self._comment_every_s = settings.keepalive_comment_s
         self._watch = trio.CancelScope()
@@ -83,7 +100,7 @@ class EventStream(ResponseBody):
         if isinstance(part, ReplyFinished):
             self._is_over = True
             return self._answer.finish(part)
-        return b""
+        return b"" if self._begin is None else self._begin(part)
 
     def _failure(self, error: Exception) -> bytes:
         self._is_over = True

@@ -7,7 +7,9 @@ generation routes.
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -23,8 +25,9 @@ from memra.http.request_body import discard, read_json
 from memra.http.request_headers import Caller, read_caller, read_key
 from memra.http.slot_headers import slot_headers
 from memra.http.wire.answer import Answer, Stamp, WholeChoice
+from memra.http.wire.streamed_answer import StreamedAnswer
 from memra.messages.admission import RequestAdmitted
-from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished
+from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyStarted
 from memra.settings import HttpSettings
 from memra.types import ModelName, RequestId, StopCause
 
@@ -50,9 +53,9 @@ class FrontDoor:
     bodies: BodyAdmission = field(default_factory=BodyAdmission)
 
 
-def new_request_id(prefix: str) -> RequestId:
+def new_request_id(prefix: str, *, separator: str = "-") -> RequestId:
     """Make an id for a request and its answer; the exchange keeps it for headers and the log."""
-    request_id = RequestId(f"{prefix}-{uuid.uuid4().hex}")
+    request_id = RequestId(f"{prefix}{separator}{uuid.uuid4().hex}")
     current_exchange().request_id = request_id
     return request_id
 
@@ -88,10 +91,21 @@ async def respond(door: FrontDoor, request: GenerationRequest, answer: Answer, *
         RequestError: the request was refused, or a collected answer could not go on.
     """
     if is_stream:
-        return await _stream(door, request, answer)
+        return await respond_stream(door, request, answer)
+    return await respond_whole(door, request, partial(_collect, answer=answer))
+
+
+async def respond_whole(
+    door: FrontDoor, request: GenerationRequest, collect: Callable[[Reply], Awaitable[bytes]]
+) -> Response:
+    """Open a reply, collect it into a JSON body, and return the response.
+
+    Raises:
+        RequestError: the request was refused, or the answer could not go on.
+    """
     async with door.house.open_reply(request) as reply:
         try:
-            body = await _collect(reply, answer)
+            body = await collect(reply)
         except BusyError as error:
             _add_slots(error, reply.admitted)
             raise
@@ -99,12 +113,23 @@ async def respond(door: FrontDoor, request: GenerationRequest, answer: Answer, *
     return Response(body, headers=headers, content_type="application/json")
 
 
-async def _stream(door: FrontDoor, request: GenerationRequest, answer: Answer) -> Response:
+async def respond_stream(
+    door: FrontDoor,
+    request: GenerationRequest,
+    answer: StreamedAnswer,
+    *,
+    begin: Callable[[ReplyStarted], bytes] | None = None,
+) -> Response:
+    """Open a reply and return the response that streams it.
+
+    Raises:
+        RequestError: the request was refused.
+    """
     exchange = current_exchange()
     reply = await exchange.held.enter_async_context(door.house.open_reply(request))
     # X-Accel-Buffering is nginx's switch for passing events on as they come.
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **limit_headers(reply.admitted)}
-    stream = EventStream(reply, answer, exchange, door.settings)
+    stream = EventStream(reply, answer, exchange, door.settings, begin=begin)
     return Response(stream, headers=headers, content_type="text/event-stream; charset=utf-8")
 
 

@@ -26,7 +26,7 @@ class Caller:
     """The part of a request that is not in its body.
 
     Attributes:
-        api_key: the bearer token as sent, or None.
+        api_key: the key as sent, or None.
         traceparent: W3C trace context, or None.
         conversation: from `x-session-id`, or None.
     """
@@ -38,8 +38,11 @@ class Caller:
 
 
 def read_key(headers: Headers) -> str | None:
-    """Return the bearer token as sent, or None; nothing else is looked at, so that the key can be judged first."""
-    return _bearer(headers.get("authorization", ""))
+    """Return the key as sent, or None; nothing else is looked at, so that the key can be judged first.
+
+    It is the bearer token or, as Anthropic's clients send it, the header `x-api-key`.
+    """
+    return _bearer(headers.get("authorization", "")) or headers.get("x-api-key", "").strip() or None
 
 
 def read_caller(headers: Headers) -> Caller:

@@ -252,12 +252,14 @@ class ReplyFinished:
         usage: of all choices together; a prompt counts once, however often it is answered.
         cache: whether the answer was computed for this request, and whether an equal one may have it.
         choice: the one that was complete last.
+        stop_string: the one that ended the answer, where one did and it is known which.
     """
 
     stop: StopCause
     usage: Usage
     cache: CacheStatus = CacheStatus.SKIP
     choice: int = 0
+    stop_string: str | None = None
 
 
 ReplyPart = ReplyStarted | ReplyDelta | ReplyFinished

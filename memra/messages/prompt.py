@@ -51,6 +51,11 @@ class AnswerReader(Protocol):
         ...
 
     @property
+    def stop_string(self) -> str | None:
+        """The stop string that was found, or None."""
+        ...
+
+    @property
     def num_read_bytes(self) -> int:
         """What all tokens so far add to a text."""
         ...

@@ -275,6 +275,7 @@ class FakeReader:
         self._num_read = 0
         self.is_stopped = False
         self.has_calls = False
+        self.stop_string: str | None = None
 
     def read(self, token_ids: tuple[int, ...]) -> AnswerPiece:
         self._held += "".join(map(chr, token_ids))
@@ -283,6 +284,7 @@ class FakeReader:
             place = self._held.find(stop)
             if place >= 0:
                 self.is_stopped = True
+                self.stop_string = stop
                 text, self._held = self._held[:place], self._held[place:]
                 return AnswerPiece(text)
         keep = max((len(stop) - 1 for stop in self._stops), default=0)

@@ -50,6 +50,7 @@ async def test_a_stop_string_ends_the_answer_before_it_and_frees_the_row(kit: An
         assert answer.text == "abc"
         assert answer.token_ids == tuple(map(ord, "abcdef"))
         assert answer.finished[0].stop is StopCause.STOP_STRING
+        assert answer.finished[0].stop_string == "def"
         assert answer.finished[0].usage.completion_tokens == 6
         await kit.eventually(lambda: running.engine.aborted == ["r1"])
         await running.is_empty()

@@ -203,6 +203,7 @@ class PartsReader:
         self.is_stopped = False
         self.num_read_bytes = 0
         self.num_held_bytes = 0
+        self.stop_string = None
 
     def read(self, token_ids: tuple[int, ...]) -> AnswerPiece:
         (char,) = map(chr, token_ids)

@@ -93,3 +93,13 @@ def test_no_more_is_held_back_than_the_longest_stop_string_needs(parts: list[str
         shown += len(text.push(part))
         pushed += len(part)
         assert text.is_stopped or pushed - shown < max(map(len, stops), default=1)
+
+
+@given(whole=short_text, stops=stop_lists, num_first=st.integers(0, 12))
+def test_the_one_that_is_told_does_not_depend_on_the_cut(whole: str, stops: list[str], num_first: int):
+    text = StopStrings(stops)
+    text.push(whole[:num_first])
+    text.push(whole[num_first:])
+    text.flush()
+    places = [(whole.find(stop), len(stop), stop) for stop in stops if stop in whole]
+    assert text.found == (min(places)[2] if places else None)

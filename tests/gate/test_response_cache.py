@@ -68,6 +68,13 @@ def test_thoughts_and_calls_come_back_whole():
     assert "ask" not in repr(stored)
 
 
+def test_the_stop_string_is_kept():
+    stored = StoredAnswer.of([], ReplyFinished(StopCause.STOP_STRING, USAGE, stop_string="END"))
+    assert stored is not None
+    finished = ReplyFinished(StopCause.STOP_STRING, USAGE, CacheStatus.HIT, stop_string="END")
+    assert stored.parts(USAGE)[-1] == finished
+
+
 def test_an_empty_answer_has_no_delta():
     stored = StoredAnswer.of([], ReplyFinished(StopCause.END_OF_SEQUENCE, USAGE))
     assert stored is not None
@@ -83,7 +90,7 @@ def test_the_parts_of_an_answer_hold_nothing_that_is_not_stored():
     # A field that is added to a part must be stored as well: a hit would lack it.
     # Requests for log probabilities or for several choices are given no stored answer.
     assert ReplyDelta.__slots__ == ("text", "token_ids", "reasoning", "tool_calls", "logprobs", "choice", "stop")
-    assert ReplyFinished.__slots__ == ("stop", "usage", "cache", "choice")
+    assert ReplyFinished.__slots__ == ("stop", "usage", "cache", "choice", "stop_string")
     assert ReplyStarted.__slots__ == ("num_prompt_tokens", "num_cached_tokens")
 
 

@@ -144,7 +144,7 @@ async def test_clients_that_leave_at_once_leave_nothing_open(start: Start, fake_
 async def test_a_fault_between_opening_and_streaming_frees_the_reply(
     start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    def fail(*_arguments: Any) -> None:
+    def fail(*_arguments: Any, **_options: Any) -> None:
         raise ValueError("broken on purpose")
 
     monkeypatch.setattr(memra.http.generation, "EventStream", fail)

@@ -91,10 +91,12 @@ def usage_object(usage: Usage) -> Mapping[str, Any]:
 
 def error_beside(finished: ReplyFinished) -> Mapping[str, Any]:
     """Return the `error` that stands beside an answer which its deadline cut short; empty for every other."""
-    if finished.stop is not StopCause.DEADLINE:
-        return {}
-    late = DeadlineExceededError("The deadline passed before the answer was complete; raise `timeout_ms`, or stream.")
-    return {"error": error_object(late)}
+    return {"error": error_object(late_error())} if finished.stop is StopCause.DEADLINE else {}
+
+
+def late_error() -> DeadlineExceededError:
+    """Return what is said of an answer that its deadline cut short."""
+    return DeadlineExceededError("The deadline passed before the answer was complete; raise `timeout_ms`, or stream.")
 
 
 def data_line(value: Any) -> bytes:

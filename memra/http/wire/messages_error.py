@@ -1,0 +1,51 @@
+"""Errors in Anthropic's shape: what a client of the Messages API sees instead of OpenAI's.
+
+Refuses to know why an error happened: `memra.http.errors` has said it, and this module says it in other words. Called
+by the application for refusals, and by `messages_answer` for streams.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from memra.http.errors import ErrorReply
+
+_PATH = "/v1/messages"
+
+_BY_CODE: Mapping[str, str] = {
+    "not_found": "not_found_error",
+    "model_not_found": "not_found_error",
+    "request_too_large": "request_too_large",
+    "model_load_failed": "overloaded_error",
+    "overloaded": "overloaded_error",
+    "draining": "overloaded_error",
+}
+_BY_TYPE: Mapping[str, str] = {
+    "timeout": "timeout_error",
+    "cancelled": "invalid_request_error",
+    "server_error": "api_error",
+}
+"""Anthropic's types by our codes, else by our types; the other types have the same name there."""
+
+_STATUSES: Mapping[str, int] = {"not_found_error": 404, "overloaded_error": 529}
+"""By type: statuses that Anthropic's clients know and that differ from ours."""
+
+
+def speaks_messages(path: str) -> bool:
+    """Tell whether whoever asks for a path expects Anthropic's shape."""
+    return path == _PATH or path.startswith(f"{_PATH}/")
+
+
+def messages_reply(reply: ErrorReply, request_id: str | None) -> ErrorReply:
+    """Return the same answer in Anthropic's shape, with its status and type."""
+    body = messages_error(msgspec.json.decode(reply.body)["error"])
+    status = _STATUSES.get(body["error"]["type"], reply.status)
+    return replace(reply, status=status, body=msgspec.json.encode({**body, "request_id": request_id}))
+
+
+def messages_error(error: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return Anthropic's error with its envelope, from OpenAI's without."""
+    kind = _BY_CODE.get(error["code"]) or _BY_TYPE.get(error["type"], error["type"])
+    return {"type": "error", "error": {"type": kind, "message": error["message"]}}
