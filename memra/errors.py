@@ -185,6 +185,10 @@ class WorkerFaultError(EngineFaultError):
     """The worker failed on this request alone and goes on with the others; the raw cause is in the log."""
 
 
+class GrammarDeadEndError(WorkerFaultError):
+    """The grammar of this answer leaves no token to go on with, or asks for more work than a token may cost."""
+
+
 class DeadlineExceededError(RequestError):
     """The request's deadline passed before anything of its answer was there."""
 

@@ -41,6 +41,7 @@ ROOT = {"app", "cli", "identity", "served_models", "model_terms", "__main__", "_
 LIBRARIES: dict[str, set[str]] = {
     "torch": {"engine", "models", "layers", "loading", "memra_kernels"},
     "jinja2": {"chat"},
+    "llguidance": {"chat"},
     "tokenizers": {"chat"},
     "pykka": {"actors", "app"},
     "quart": {"http"},

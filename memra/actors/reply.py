@@ -16,7 +16,7 @@ import trio
 
 from memra.actors.logprob_queue import LogprobQueue
 from memra.actors.replies import Arrival, ReplyStream
-from memra.errors import DeadlineExceededError, OverloadedError, RequestError, WorkerFaultError
+from memra.errors import DeadlineExceededError, GrammarDeadEndError, OverloadedError, RequestError, WorkerFaultError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage, join_calls
@@ -278,6 +278,10 @@ class WorkerReply:
             self._error = OverloadedError(
                 "The model worker ran out of memory or was restarted; try again shortly.",
                 retry_after_s=_RETRY_OVERLOADED_S,
+            )
+        elif event.is_dead_end:
+            self._error = GrammarDeadEndError(
+                "The answer came to a place where its grammar allows no token, or costs too much; simplify the grammar."
             )
         else:
             self._error = WorkerFaultError("The engine failed on this request; the server's log says more.")

@@ -212,6 +212,7 @@ class RequestWalk:
             instance=self._instance,
             biased_ids=frozenset(token_id for token_id, _ in request.sampling.logit_bias),
             wants_echo=request.wants_echo,
+            grammar=request.grammar,
         )
         rendered: PromptRendered = await ask(self._stations.templating, message)
         return rendered
@@ -251,6 +252,7 @@ class RequestWalk:
             namespace=namespace,
             affinity=request.affinity,
             instance=self._instance,
+            constraint=rendered.constraint,
         )
 
     async def _claim(

@@ -11,10 +11,14 @@ from functools import partial
 from memra.chat.answer_reader import TextAnswerReader
 from memra.chat.answer_style import AnswerStyle
 from memra.chat.chatml import CHATML_TEMPLATE
+from memra.chat.grammar import GrammarCompiler
+from memra.chat.grammar_matcher import GrammarMatcher
+from memra.chat.grammar_thinking import ThinkingFirst, ThoughtTokens
 from memra.chat.template import ChatTemplate
 from memra.chat.text_format import detokenize_ids, tokenize_text, wrong_task
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
 from memra.errors import ContextLengthError, InvalidRequestError, TemplateError, WrongTaskError
+from memra.messages.constraint import AnswerGrammar
 from memra.messages.generation import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from memra.messages.prompt import AnswerReader, PromptRendered, RenderPrompt
 from memra.messages.texts import DetokenizeIds, RenderTexts, TextsRendered, TextTokenized, TokenizeText
@@ -39,6 +43,8 @@ class ChatFormat:
         context_tokens: prompt and answer together.
         style: how the model answers a chat without tools.
         tool_style: how it answers one with tools.
+        grammars: compiles what answers must match.
+        thoughts: finds out whether answers begin with thoughts.
     """
 
     tokenizer: Tokenizer
@@ -47,6 +53,8 @@ class ChatFormat:
     context_tokens: int
     style: AnswerStyle
     tool_style: AnswerStyle
+    grammars: GrammarCompiler
+    thoughts: ThoughtTokens
 
     @classmethod
     def build(cls, vocabulary: Vocabulary, *, context_tokens: int) -> "ChatFormat":
@@ -64,17 +72,26 @@ class ChatFormat:
         for_tools = vocabulary.named_templates.get(_TOOL_USE)
         tool_template = template if for_tools is None else read(for_tools)
         style = AnswerStyle.find(template, tokenizer)
-        tool_style = style if for_tools is None else AnswerStyle.find(tool_template, tokenizer)
-        return cls(tokenizer, template, tool_template, context_tokens, style, tool_style)
+        return cls(
+            tokenizer,
+            template,
+            tool_template,
+            context_tokens,
+            style=style,
+            tool_style=style if for_tools is None else AnswerStyle.find(tool_template, tokenizer),
+            grammars=GrammarCompiler(tokenizer),
+            thoughts=ThoughtTokens(tokenizer),
+        )
 
     def render(self, command: RenderPrompt) -> PromptRendered:
         """Turn a prompt into token ids, with a reader for its answer.
 
         Raises:
             InvalidRequestError: the prompt is empty, has ids outside the vocabulary or tools that the template does not
-                know, a stop token is outside the vocabulary, or the stop strings cannot be used.
+                know, a stop token is outside the vocabulary, or the stop strings or the grammar cannot be used.
             TemplateError: the template refused the messages.
             ContextLengthError: the prompt leaves no room for an answer.
+            BusyError: the grammar takes too long.
         """
         self._check_known("stop_token_ids", command.stop_token_ids)
         self._check_known("logit_bias", command.biased_ids)
@@ -95,7 +112,21 @@ class ChatFormat:
             context_tokens=self.context_tokens,
             reader=self._reader(command, prompt_text, prompt_ids),
             echo=self._spell(command.prompt, prompt_ids) if command.wants_echo else "",
+            constraint=None
+            if command.grammar is None
+            else self._constrain(command.grammar, command.prompt, prompt_ids),
         )
+
+    def _constrain(
+        self, grammar: AnswerGrammar, prompt: Prompt, prompt_ids: tuple[TokenId, ...]
+    ) -> GrammarMatcher | ThinkingFirst:
+        """Compile a grammar; it binds a chat's answer once the model has thought."""
+        compiled = self.grammars.compile(grammar)
+        if not isinstance(prompt, ChatPrompt):
+            return compiled
+        template = self.tool_template if prompt.tools else self.template
+        thoughts = self.thoughts.find(prompt_ids, template=template.source)
+        return compiled if thoughts is None else ThinkingFirst(compiled, thoughts, self.thoughts)
 
     def render_texts(self, command: RenderTexts) -> TextsRendered:
         """Refuse texts for vectors or scores: this model generates.

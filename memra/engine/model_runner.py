@@ -5,7 +5,7 @@ pinned on the sequence that causes it. The engine owns one runner per model.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,14 @@ from memra.engine.sequence import Sequence, SequencePhase
 from memra.engine.sequence_memory import SequenceMemory
 from memra.engine.step_times import StepTimes
 from memra.engine.tick_plan import Demand, Share
+from memra.engine.token_masks import MaskFitter
 from memra.engine.work_counters import WorkCounters
+from memra.errors import GrammarDeadEndError
 from memra.lanes.policy import LanePolicy
 from memra.messages.generation import TokenLogprob
 from memra.messages.load import ModelLoad
 from memra.messages.work import PromptStarted, RequestFailed, SubmitPrompt, TokensGenerated, WorkEvent
 from memra.types import Lane, RequestId, StopCause, TokenId
-
-_ENDING_TOKENS = (StopCause.STOP_TOKEN, StopCause.END_OF_SEQUENCE)
-"""Ends by a token that is no part of the answer."""
 
 _SMALLEST_CHUNK_ROWS = 16
 """Prompt tokens that a chunk has at least, however slow the machine: less wastes the reading of the weights."""
@@ -81,6 +80,7 @@ class ModelRunner:
         self._scheduler = Scheduler(model, self._memory)
         self._batches = RowBatchBuilder(model)
         self._sampler = model.make_sampler(model.executor.vocab_size)
+        self._masks = MaskFitter(model.executor.vocab_size)
         self._sequences: dict[RequestId, Sequence] = {}
         self._load: ModelLoad | None = None
 
@@ -276,18 +276,18 @@ class ModelRunner:
                 num_sampled += 1
 
     def _sample(self, sequence: Sequence, logits: NDArray[np.float32]) -> WorkEvent:
-        request = sequence.request
+        request, position = sequence.request, sequence.num_tokens
         try:
             token_id, logprobs = self._choose(sequence, logits)
+            stop = sequence.append(token_id)
         except Exception as failure:  # noqa: BLE001  (as in _run)
             return self._blame(sequence, failure)
-        stop = sequence.append(token_id)
         if stop is not StopCause.STOP_TOKEN:
             self._counters.num_generated_tokens += 1
             self._counters.lanes.generated(request.lane, 1)
         if stop is not None:
             self._complete(sequence)
-        if stop in _ENDING_TOKENS:
+        if sequence.num_tokens == position:  # the token only ended the sequence
             return TokensGenerated(request.request_id, (), num_generated=sequence.num_generated, stop=stop)
         return TokensGenerated(
             request.request_id, (token_id,), num_generated=sequence.num_generated, stop=stop, logprobs=logprobs
@@ -296,9 +296,10 @@ class ModelRunner:
     def _choose(self, sequence: Sequence, logits: NDArray[np.float32]) -> tuple[TokenId, tuple[TokenLogprob, ...]]:
         """Return the sequence's next token, and how likely it was where the request wants to know."""
         params, position, window = sequence.request.sampling, sequence.num_tokens, sequence.window
+        mask = None if sequence.constraint is None else self._masks.fit(sequence.constraint)
         if params.num_top_logprobs is None:
-            return self._sampler.sample(logits, params, position=position, window=window), ()
-        entry = self._sampler.sample_with_logprobs(logits, params, position=position, window=window)
+            return self._sampler.sample(logits, params, position=position, window=window, mask=mask), ()
+        entry = self._sampler.sample_with_logprobs(logits, params, position=position, window=window, mask=mask)
         return entry.token_id, (entry,)
 
     def _complete(self, sequence: Sequence) -> None:
@@ -312,7 +313,8 @@ class ModelRunner:
         raise_if_device_is_lost(failure)
         # Torch and drivers have out-of-memory errors of their own kinds; their text is what they share.
         overloaded = isinstance(failure, MemoryError) or "out of memory" in str(failure).lower()
-        return self._fail(sequence, f"{type(failure).__name__}: {failure}", overloaded=overloaded)
+        failed = self._fail(sequence, f"{type(failure).__name__}: {failure}", overloaded=overloaded)
+        return replace(failed, is_dead_end=isinstance(failure, GrammarDeadEndError))
 
     def _fail(self, sequence: Sequence, detail: str, *, overloaded: bool) -> RequestFailed:
         self._retire(sequence)

@@ -39,26 +39,43 @@ class NativeTokenSampler:
         self._bias: _Bias | None = None
 
     def sample(
-        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        *,
+        position: int,
+        window: TokenWindow | None = None,
+        mask: NDArray[np.uint32] | None = None,
     ) -> TokenId:
         """Choose the token that comes at `position`; arguments and errors as for `memra.engine.sampler.Sampler`."""
-        return self._choose(logits, params, position, window).token_id
+        return self._choose(logits, params, position, window, mask).token_id
 
     def sample_with_logprobs(
-        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        *,
+        position: int,
+        window: TokenWindow | None = None,
+        mask: NDArray[np.uint32] | None = None,
     ) -> TokenLogprob:
         """Choose that token and tell how likely it was; as `memra.engine.sampler.Sampler`, but for float32 rounding."""
-        choice = self._choose(logits, params, position, window)
+        choice = self._choose(logits, params, position, window, mask)
         # A request that wants none has no business here; the assertion is for the type.
         assert choice.logprob is not None  # noqa: S101
         return TokenLogprob(choice.token_id, choice.logprob, top=choice.top)
 
     def _choose(
-        self, logits: NDArray[np.float32], params: SamplingParams, position: int, window: TokenWindow | None
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        position: int,
+        window: TokenWindow | None,
+        mask: NDArray[np.uint32] | None,
     ) -> Choice:
         if params is not self._params:  # mostly the same sequence samples again
             self._params, self._options, self._bias = params, _translate(params), _bias_of(params)
-        adjustments = _adjustments(self._bias, window)
+        adjustments = _adjustments(self._bias, window, mask)
         try:
             return self._sampler.choose(
                 logits, self._options, seed=params.seed, position=position, adjustments=adjustments
@@ -76,12 +93,16 @@ def _bias_of(params: SamplingParams) -> _Bias | None:
     return _Bias(np.array(ids, np.int64), np.array(values, np.float32))
 
 
-def _adjustments(bias: _Bias | None, window: TokenWindow | None) -> Adjustments | None:
-    if bias is None:
-        return None if window is None else Adjustments(window.token_ids, window.counts)
-    if window is None:
-        return Adjustments(bias_ids=bias.token_ids, bias_values=bias.values)
-    return Adjustments(window.token_ids, window.counts, bias.token_ids, bias.values)
+def _adjustments(bias: _Bias | None, window: TokenWindow | None, mask: NDArray[np.uint32] | None) -> Adjustments | None:
+    if bias is None and window is None and mask is None:
+        return None
+    return Adjustments(
+        None if window is None else window.token_ids,
+        None if window is None else window.counts,
+        None if bias is None else bias.token_ids,
+        None if bias is None else bias.values,
+        mask,
+    )
 
 
 def _translate(params: SamplingParams) -> SamplingOptions:

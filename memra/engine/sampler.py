@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memra.engine.philox import uniform
+from memra.engine.token_masks import unpack_mask
 from memra.engine.token_window import TokenWindow
 from memra.errors import EngineFaultError
 from memra.messages.generation import TokenLogprob
@@ -36,13 +37,25 @@ class TokenSampler(Protocol):
     """Chooses a model's tokens; `Sampler` below is the definition, and every other one makes its choices."""
 
     def sample(
-        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        *,
+        position: int,
+        window: TokenWindow | None = None,
+        mask: NDArray[np.uint32] | None = None,
     ) -> TokenId:
         """Choose the token that comes at `position`; arguments and errors as for `Sampler.sample`."""
         ...
 
     def sample_with_logprobs(
-        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        *,
+        position: int,
+        window: TokenWindow | None = None,
+        mask: NDArray[np.uint32] | None = None,
     ) -> TokenLogprob:
         """Choose the same token, and tell how likely it was and what else was; as `Sampler.sample_with_logprobs`."""
         ...
@@ -75,7 +88,13 @@ class Sampler:
         self._weights = np.empty(vocab_size, np.float32)
 
     def sample(
-        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        *,
+        position: int,
+        window: TokenWindow | None = None,
+        mask: NDArray[np.uint32] | None = None,
     ) -> TokenId:
         """Choose the token that comes at `position`.
 
@@ -84,12 +103,15 @@ class Sampler:
             params: how to choose.
             position: of the new token in its sequence; counter of the generator.
             window: the tokens that penalties look at; None when no penalty is set.
+            mask: uint32 `[ceil(vocab_size / 32)]`, from the lowest bit on; a token whose bit is 0 is ruled out. None
+                rules none out.
 
         Raises:
             EngineFaultError: a logit is not a number, or the largest is infinite.
         """
         with np.errstate(over="ignore"):  # what falls below all float32 numbers has no weight
             row = self._adjust(logits, params, window)
+            row = row if mask is None else self._rule_out(row, mask)
             best = _find_peak(row, position)
             peak = row[best]
             if params.is_greedy:
@@ -102,7 +124,13 @@ class Sampler:
         return _draw(candidates, uniform(params.seed, position))
 
     def sample_with_logprobs(
-        self, logits: NDArray[np.float32], params: SamplingParams, *, position: int, window: TokenWindow | None = None
+        self,
+        logits: NDArray[np.float32],
+        params: SamplingParams,
+        *,
+        position: int,
+        window: TokenWindow | None = None,
+        mask: NDArray[np.uint32] | None = None,
     ) -> TokenLogprob:
         """Choose the token that comes at `position`, and list `params.num_top_logprobs` likely ones, or fewer.
 
@@ -110,7 +138,7 @@ class Sampler:
         penalty would hide it.
         """
         peak = float(logits[_find_peak(logits, position)])
-        token_id = self.sample(logits, params, position=position, window=window)
+        token_id = self.sample(logits, params, position=position, window=window, mask=mask)
         np.subtract(logits, np.float32(peak), out=self._weights)
         np.exp(self._weights, out=self._weights)
         log_total = float(np.log(self._weights.sum(dtype=np.float64)))
@@ -138,6 +166,12 @@ class Sampler:
         values = np.where(values > 0, values / repetition, values * repetition)
         values -= window.counts * params.frequency_penalty + params.presence_penalty
         self._row[window.token_ids] = values
+
+    def _rule_out(self, row: NDArray[np.float32], mask: NDArray[np.uint32]) -> NDArray[np.float32]:
+        """Give the tokens outside of the mask no chance, in the scratch copy."""
+        np.copyto(self._row, row)
+        self._row[~unpack_mask(mask, row.size)] = -np.inf
+        return self._row
 
     def _weigh(self, row: NDArray[np.float32], peak: np.float32, params: SamplingParams) -> _Candidates:
         """Apply temperature, top-k and the exponential; dividing by what is positive leaves top-k's order alone."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from memra.engine.prefix_tree import PrefixNode, Snapshot
 from memra.engine.token_window import TokenWindow
+from memra.messages.constraint import TokenConstraint
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import SubmitPrompt
 from memra.types import RequestId, StopCause, TokenId
@@ -71,6 +72,7 @@ class Sequence:
         conversation: namespace and name of the conversation that it goes on with; None when it is not known.
         is_announced: whether its start was told.
         window: what the penalties look at; None when the request sets no penalty.
+        constraint: what the answer may go on with, after its known tokens; None before its start and without rules.
         started_at: seconds, when it was given room last.
     """
 
@@ -79,6 +81,7 @@ class Sequence:
         "borrowed",
         "branch_points",
         "capacity_tokens",
+        "constraint",
         "conversation",
         "is_announced",
         "leader",
@@ -117,6 +120,7 @@ class Sequence:
         self.is_announced = False
         self.conversation: tuple[str, str] | None = None
         self.window: TokenWindow | None = None
+        self.constraint: TokenConstraint | None = None
         self._token_ids = np.empty(max(self.capacity_tokens, self.num_tokens), np.int32)
         self._token_ids[: self.num_tokens] = request.prompt_ids
         self._take(PageLease())
@@ -143,6 +147,8 @@ class Sequence:
         self.phase = SequencePhase.PREFILLING
         if self.window is None and _has_penalty(self.request.sampling):
             self.window = TokenWindow(self.request.prompt_ids)
+        if self.constraint is None and self.request.constraint is not None:
+            self.constraint = self.request.constraint.copy()  # the request may be run again, by another worker
 
     def move(self, lease: PageLease) -> None:
         """Go on in other room, which holds at least what the old one held."""
@@ -169,7 +175,10 @@ class Sequence:
         """Take a sampled token in, and say whether and why the sequence ends with it.
 
         A token that ends the sequence does not become part of the answer. The client's are looked at first and are not
-        counted; the model's own are.
+        counted; the model's own are. A token that completes what a constraint asks for ends it too, as a part of it.
+
+        Raises:
+            GrammarDeadEndError: the constraint forbids the token.
         """
         self.phase = SequencePhase.DECODING
         if token_id in self.request.stop_ids:
@@ -181,6 +190,8 @@ class Sequence:
         self.num_tokens += 1
         if self.window is not None:
             self.window.append(token_id)
+        if self.constraint is not None and not self.constraint.accept(token_id):
+            return StopCause.END_OF_SEQUENCE
         if self.num_generated >= self.request.max_new_tokens:
             return StopCause.MAX_TOKENS
         return StopCause.CONTEXT_FULL if self.num_tokens >= self.capacity_tokens else None

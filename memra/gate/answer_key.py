@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from memra.gate.context_budget import TokenBudget
+from memra.messages.constraint import AnswerGrammar
 from memra.messages.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import SubmitPrompt
@@ -37,7 +38,9 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
         "lane": "decides when, not what",
         "traceparent": "names the trace",
         "affinity": "finds computed keys and values faster; the tokens after them are the same",
+        "constraint": "made of the request's grammar and prompt, which are keyed",
     },
+    AnswerGrammar: {"param": "a word for errors"},
     ChatPrompt: {
         "messages": "rendered into the prompt's ids",
         "param": "a word for errors",

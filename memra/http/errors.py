@@ -68,6 +68,7 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.RequestCancelledError: ErrorShape(499, "cancelled", "request_cancelled"),
     errors.EngineFaultError: ErrorShape(500, "server_error", "engine_error"),
     errors.WorkerFaultError: ErrorShape(500, "server_error", "worker_fault"),
+    errors.GrammarDeadEndError: ErrorShape(500, "server_error", "grammar_dead_end"),
     errors.ModelLoadError: ErrorShape(503, "server_error", "model_load_failed"),
     errors.OverloadedError: ErrorShape(503, "server_error", "overloaded"),
     errors.DrainingError: ErrorShape(503, "server_error", "draining"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
+from memra.messages.constraint import AnswerGrammar
 from memra.messages.sampling import SamplingParams
 from memra.types import CacheStatus, Lane, ModelName, RequestId, StopCause, TokenId
 
@@ -96,6 +97,7 @@ class GenerationRequest:
         further_prompts: answered beside `prompt`, all under this one request.
         part_of: the request, admitted before, under whose slot this one runs; set where a request is taken apart.
         choice: number of the answer among those to the same prompt; that prompt is counted with the first.
+        grammar: what the answer must match, or None.
     """
 
     request_id: RequestId
@@ -120,6 +122,7 @@ class GenerationRequest:
     further_prompts: tuple[Prompt, ...] = ()
     part_of: RequestId | None = None
     choice: int = 0
+    grammar: AnswerGrammar | None = None
 
 
 @dataclass(frozen=True, slots=True)

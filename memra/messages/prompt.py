@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from memra.messages.constraint import AnswerGrammar, TokenConstraint
 from memra.messages.generation import Prompt, ToolCallDelta
 from memra.types import ModelName, RequestId, TokenId
 
@@ -80,6 +81,7 @@ class RenderPrompt:
         biased_ids: tokens of the client's `logit_bias`; only compared with the vocabulary.
         wants_echo: the text of the prompt is wanted too.
         instance: of the model, the one that will run the prompt.
+        grammar: what the answer must match, or None.
     """
 
     request_id: RequestId
@@ -91,6 +93,7 @@ class RenderPrompt:
     instance: int = 0
     biased_ids: frozenset[TokenId] = frozenset()
     wants_echo: bool = False
+    grammar: AnswerGrammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,7 @@ class PromptRendered:
         context_tokens: the model's context, prompt and answer together.
         reader: fresh, for this answer alone.
         echo: the prompt's text where it was wanted, else empty.
+        constraint: of the grammar that was asked for, before the answer's first token; None without one.
     """
 
     prompt_ids: tuple[TokenId, ...]
@@ -109,6 +113,7 @@ class PromptRendered:
     context_tokens: int
     reader: AnswerReader
     echo: str = ""
+    constraint: TokenConstraint | None = None
 
     def __repr__(self) -> str:
         """Lengths instead of the prompt."""

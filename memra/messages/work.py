@@ -7,6 +7,7 @@ is idempotent, and the worker never waits for anybody.
 from dataclasses import dataclass, field
 
 from memra.lanes.metrics import LaneMetrics
+from memra.messages.constraint import TokenConstraint
 from memra.messages.generation import TokenLogprob
 from memra.messages.sampling import SamplingParams
 from memra.types import Lane, ModelName, RequestId, StopCause, TokenId, WorkerPhase
@@ -25,6 +26,7 @@ class SubmitPrompt:
         namespace: sequences share cached prefixes within a namespace alone.
         affinity: names the conversation that the request goes on with, or None when the client did not say.
         traceparent: W3C trace context of the request, or None.
+        constraint: what the answer may consist of, before its first token; each sequence copies it. None is anything.
     """
 
     request_id: RequestId
@@ -39,6 +41,7 @@ class SubmitPrompt:
     instance: int = 0
     namespace: str = field(default="", repr=False)
     affinity: str | None = field(default=None, repr=False)
+    constraint: TokenConstraint | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """Lengths instead of the prompt."""
@@ -135,6 +138,7 @@ class RequestFailed:
     """The engine could not go on with this sequence; others are not touched.
 
     Attributes:
+        is_dead_end: the grammar that the client asked for left nothing to go on with.
         overloaded: the cause is want of memory or a restarted worker, so trying again makes sense.
         detail: the raw cause for the log; never sent to a client.
         is_worker_lost: the worker died over it, or over another; the next one may get the prompt again.
@@ -144,6 +148,7 @@ class RequestFailed:
     detail: str
     overloaded: bool = False
     is_worker_lost: bool = False
+    is_dead_end: bool = False
 
 
 WorkEvent = PromptStarted | TokensGenerated | TextsPooled | RequestFailed

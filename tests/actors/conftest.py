@@ -313,6 +313,7 @@ class FakeRenderer:
     def __init__(self) -> None:
         self.error: Exception | None = None
         self.num_prompt_tokens: int | None = None
+        self.constraint: Any = None
         self.gate: threading.Event | None = None
         self.entered = threading.Event()
         self.messages: list[RenderPrompt] = []
@@ -333,6 +334,7 @@ class FakeRenderer:
             context_tokens=CONTEXT,
             reader=FakeReader(message.stop_strings),
             echo=text if message.wants_echo else "",
+            constraint=self.constraint,
         )
 
     def render_texts(self, message: RenderTexts) -> TextsRendered:

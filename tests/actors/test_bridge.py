@@ -16,6 +16,7 @@ from memra.errors import (
     UnknownModelError,
 )
 from memra.gate.slots import LaneLimit
+from memra.messages.constraint import AnswerGrammar, GrammarKind
 from memra.messages.generation import ChatPrompt, TextPrompt, TokenPrompt
 from memra.messages.work import RequestFailed
 from memra.types import Lane, ModelName, RequestId, StopCause
@@ -301,3 +302,12 @@ def test_the_house_gives_what_the_front_door_asks_for():
 
     wanted = {name for name in vars(House) if re.match(r"[a-z]", name)}
     assert wanted <= set(dir(ActorHouse))
+
+
+async def test_a_grammar_goes_to_templating_and_what_comes_of_it_to_the_worker(kit: Any):
+    grammar = AnswerGrammar(GrammarKind.REGEX, "a+", "regex")
+    async with kit.open_house() as running:
+        running.renderer.constraint = constraint = object()
+        await kit.read(running.house, kit.request(grammar=grammar))
+        assert [message.grammar for message in running.renderer.messages] == [grammar]
+        assert [prompt.constraint for prompt in running.engine.submitted] == [constraint]

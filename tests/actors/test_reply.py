@@ -7,7 +7,7 @@ import pytest
 
 from memra.actors.replies import Arrival, ReplyStream
 from memra.actors.reply import StageTimes, WorkerReply
-from memra.errors import OverloadedError
+from memra.errors import GrammarDeadEndError, OverloadedError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import (
@@ -243,3 +243,12 @@ async def test_an_answer_calls_tools_when_it_ended_by_itself_with_a_complete_cal
     desk = Desk(PartsReader())
     desk.put(tokens(text, len(text), stop))
     assert (await desk.read())[-1].stop is told  # type: ignore[union-attr]
+
+
+async def test_a_dead_end_is_told_by_name(kit: Any):
+    desk = Desk(kit.Reader(()))
+    desk.put(PromptStarted(R, 0), tokens("a", 1), RequestFailed(R, "no token", is_dead_end=True))
+    assert await anext(desk.reply) == ReplyStarted(3, 0)
+    assert await anext(desk.reply) == ReplyDelta("a", (97,))
+    with pytest.raises(GrammarDeadEndError, match="its grammar allows no token"):
+        await anext(desk.reply)

@@ -46,14 +46,21 @@ def test_a_choice_is_the_numpy_samplers_wherever_rounding_does_not_decide(seed: 
         row = make_row(generator)
         params = _make_params(make_options(generator), seed=int(generator.integers(0, 2**63)))
         window = None if generator.random() < 0.5 else TokenWindow(generator.integers(0, row.size, 90).tolist())
-        wanted = Sampler(row.size).sample(row, params, position=position, window=window)
-        chosen = NativeTokenSampler(row.size).sample(row, params, position=position, window=window)
+        mask = None
+        if generator.random() < 0.5:
+            mask = generator.integers(0, 2**32, -(-row.size // 32), np.uint32)
+            mask[row.argmax() // 32] |= np.uint32(1 << (row.argmax() % 32))  # something is left to choose
+        wanted = Sampler(row.size).sample(row, params, position=position, window=window, mask=mask)
+        chosen = NativeTokenSampler(row.size).sample(row, params, position=position, window=window, mask=mask)
+        assert mask is None or mask[chosen // 32] >> np.uint32(chosen % 32) & 1
         if chosen == wanted:
             continue
         num_close += 1
         options = _make_options(params)
         if window is not None:
-            row = reference.adjust(row, options, Adjustments(window.token_ids, window.counts))
+            row = reference.adjust(row, options, Adjustments(window.token_ids, window.counts, mask=mask))
+        elif mask is not None:
+            row = reference.adjust(row, options, Adjustments(mask=mask))
         fraction = uniform(params.seed, position)
         assert params.temperature > 0.0
         assert find_margin(row, options, fraction) < CLOSE, (position, params)

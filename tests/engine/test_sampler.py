@@ -234,3 +234,23 @@ def test_the_top_p_set_is_found_however_flat_the_distribution(exponent: float, t
     num_kept = int((mass < top_p * weights.sum(dtype=np.float64)).sum()) + 1
     assert kept.token_ids.tolist() == sorted(np.argsort(-weights, kind="stable")[:num_kept].tolist())
     assert kept.weights.tolist() == weights[kept.token_ids].tolist()
+
+
+@pytest.mark.parametrize("fields", [{"temperature": 0}, {"temperature": 1.5}, {"top_k": 2}, {"top_p": 0.5}])
+def test_a_token_outside_of_the_mask_is_never_chosen(fields: dict[str, float]):
+    logits = np.arange(70, dtype=np.float32) / 7
+    logits[69] = np.nan  # where the mask forbids it, nobody looks
+    mask = np.array([1 << 3 | 1 << 31, 1 << 8, 1 << 1], np.uint32)
+    sampler = Sampler(70)
+    params = SamplingParams(**fields)
+    window = TokenWindow([40, 40])
+    for seen in (None, window):
+        chosen = {sampler.sample(logits, params, position=place, window=seen, mask=mask) for place in range(200)}
+        assert chosen <= {3, 31, 40, 65}
+        assert 65 in chosen
+    assert logits[0] == 0
+
+
+def test_an_empty_mask_is_an_error():
+    with pytest.raises(EngineFaultError):
+        Sampler(3).sample(_row(1, 2, 3), SamplingParams(), position=0, mask=np.zeros(1, np.uint32))

@@ -7,6 +7,7 @@ import pytest
 
 from memra.gate.answer_key import HARMLESS, AnswerKey, answer_key
 from memra.gate.context_budget import TokenBudget
+from memra.messages.constraint import AnswerGrammar, GrammarKind
 from memra.messages.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import SubmitPrompt
@@ -15,7 +16,10 @@ from memra.types import Lane, ModelName, RequestId
 DRAWING = SamplingParams(temperature=0.7, seed=7)
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"a": 1, "b": 2}}}
 CHAT = ChatPrompt(({"role": "user", "content": "hi"},), tools=(TOOL,), template_options={"enable_thinking": True})
-REQUEST = GenerationRequest(RequestId("r"), ModelName("m"), CHAT, DRAWING, has_seed=True, may_reuse_answer=True)
+GRAMMAR = AnswerGrammar(GrammarKind.REGEX, "a", "regex")
+REQUEST = GenerationRequest(
+    RequestId("r"), ModelName("m"), CHAT, DRAWING, has_seed=True, may_reuse_answer=True, grammar=GRAMMAR
+)
 PROMPT = SubmitPrompt(RequestId("r"), ModelName("m"), (1, 2, 3), max_new_tokens=9, sampling=DRAWING)
 BUDGET = TokenBudget(9, is_context_bound=False)
 
@@ -43,6 +47,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "further_prompts": (TextPrompt("x"),),
         "part_of": "q",
         "choice": 1,
+        "grammar": None,
     },
     SubmitPrompt: {
         "request_id": "s",
@@ -57,7 +62,9 @@ OTHER: dict[type, dict[str, Any]] = {
         "instance": 1,
         "namespace": "s",
         "affinity": "a",
+        "constraint": object(),
     },
+    AnswerGrammar: {"kind": GrammarKind.RULES, "source": "b", "param": "grammar"},
     SamplingParams: {
         "temperature": 0.8,
         "top_k": 1,
@@ -114,6 +121,8 @@ def change(kind: type, name: str) -> AnswerKey:
         keys = {make(replace(REQUEST, sampling=sampling)), make(prompt=replace(PROMPT, sampling=sampling)), make()}
         assert len(keys) == 3
         return make(replace(REQUEST, sampling=sampling))
+    if kind is AnswerGrammar:
+        return make(replace(REQUEST, grammar=replace(GRAMMAR, **changes)))
     if kind is TokenBudget:
         return make(budget=replace(BUDGET, **changes))
     return make(replace(REQUEST, prompt=replace(CHAT, **changes)))

@@ -18,6 +18,7 @@ from memra.http.wire.generation_fields import (
     read_affinity,
     read_stop_strings,
 )
+from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
 from memra.http.wire.refusal import refuse
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
@@ -112,6 +113,7 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         cache_salt=body.cache_salt or "",
         max_context_tokens=read_count("max_ctx", body.max_ctx),
         num_choices=read_choices(body.n),
+        grammar=read_grammar(body),
     )
 
 

@@ -17,6 +17,7 @@ from memra.http.wire.generation_fields import (
     read_affinity,
     read_stop_strings,
 )
+from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_choices, read_completion_logprobs
 from memra.http.wire.refusal import refuse, refuse_unsupported
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids, read_token_ids
@@ -75,6 +76,7 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
         affinity=read_affinity(body, caller),
         cache_salt=body.cache_salt or "",
         max_context_tokens=read_count("max_ctx", body.max_ctx),
+        grammar=read_grammar(body),
     )
 
 

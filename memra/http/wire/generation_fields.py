@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from memra.http.request_headers import MAX_LABEL_BYTES, Caller, is_label
-from memra.http.wire.refusal import refuse, refuse_unsupported
+from memra.http.wire.refusal import refuse
 from memra.http.wire.thinking_fields import ThinkingFields
 
 MAX_STOPS = 16
@@ -46,7 +46,6 @@ class GenerationFields(ThinkingFields, kw_only=True):
     n: int | None = None
     logprobs: Any = None
     top_logprobs: Any = None
-    response_format: Any = None
     parallel_tool_calls: bool | None = None
 
     @property
@@ -83,8 +82,6 @@ def check_unsupported(fields: GenerationFields) -> None:
     Raises:
         InvalidRequestError: such a field is present.
     """
-    if fields.response_format not in (None, {"type": "text"}):
-        refuse_unsupported("response_format", 'only {"type": "text"} is')
 
 
 def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:

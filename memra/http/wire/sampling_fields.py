@@ -7,8 +7,7 @@ makes sense, and so narrow that no product of two values inside them overflows. 
 import math
 import secrets
 
-import msgspec
-
+from memra.http.wire.grammar_fields import GrammarFields
 from memra.http.wire.likelihood_fields import read_logit_bias
 from memra.http.wire.refusal import refuse
 from memra.messages.sampling import SamplingParams
@@ -26,7 +25,7 @@ MAX_REPETITION_PENALTY = 100.0
 MAX_STOP_TOKENS = 16
 
 
-class SamplingFields(msgspec.Struct, kw_only=True):
+class SamplingFields(GrammarFields, kw_only=True):  # msgspec's structs cannot have two bases with fields
     """How to choose tokens; an explicit null means the default."""
 
     temperature: float | None = None

@@ -1,0 +1,47 @@
+"""What an answer must look like, from the wire to the house."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from memra.messages.constraint import AnswerGrammar, GrammarKind
+
+Start = Callable[..., Awaitable[Any]]
+SCHEMA = {"type": "object", "properties": {"z": {"type": "string"}, "a": {"enum": [1, "é"]}}}
+SCHEMA_TEXT = '{"type":"object","properties":{"z":{"type":"string"},"a":{"enum":[1,"é"]}}}'
+
+
+def _schema(text: str) -> AnswerGrammar:
+    return AnswerGrammar(GrammarKind.JSON_SCHEMA, text, "response_format")
+
+
+@pytest.mark.parametrize(
+    ("fields", "grammar"),
+    [
+        ({}, None),
+        ({"response_format": None, "grammar": None, "regex": None}, None),
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, _schema('{"type":"object"}')),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "n", "schema": SCHEMA, "strict": True},
+                }
+            },
+            _schema(SCHEMA_TEXT),
+        ),
+        ({"response_format": {"type": "json_schema", "json_schema": SCHEMA}}, _schema(SCHEMA_TEXT)),
+        ({"grammar": 'root ::= "a"'}, AnswerGrammar(GrammarKind.RULES, 'root ::= "a"', "grammar")),
+        ({"regex": "a+", "response_format": {"type": "text"}}, AnswerGrammar(GrammarKind.REGEX, "a+", "regex")),
+    ],
+)
+async def test_the_house_is_told_what_an_answer_must_match(
+    start: Start, fields: dict[str, Any], grammar: AnswerGrammar | None
+):
+    server = await start()
+    assert (await server.chat(**fields)).status_code == 200
+    reply = await server.post("/v1/completions", {"model": "fake", "prompt": "hi", **fields})
+    assert reply.status_code == 200
+    assert [request.grammar for request in server.house.requests] == [grammar, grammar]
