@@ -5,6 +5,7 @@ refused here, before the worker hears of it. It refuses to know the model's weig
 at start; immutable afterwards, so any number of threads may render with it at once. Called by templating.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,8 +18,10 @@ from memra.chat.grammar_thinking import ThinkingFirst, ThoughtTokens
 from memra.chat.template import ChatTemplate
 from memra.chat.text_format import detokenize_ids, tokenize_text, wrong_task
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
+from memra.chat.tool_dialects.lark_grammar import with_tokens
+from memra.chat.tool_dialects.registry import GENERIC
 from memra.errors import ContextLengthError, InvalidRequestError, TemplateError, WrongTaskError
-from memra.messages.constraint import AnswerGrammar
+from memra.messages.constraint import AnswerGrammar, GrammarKind
 from memra.messages.generation import ChatPrompt, Prompt, TextPrompt, TokenPrompt
 from memra.messages.prompt import AnswerReader, PromptRendered, RenderPrompt
 from memra.messages.texts import DetokenizeIds, RenderTexts, TextsRendered, TextTokenized, TokenizeText
@@ -112,21 +115,38 @@ class ChatFormat:
             context_tokens=self.context_tokens,
             reader=self._reader(command, prompt_text, prompt_ids),
             echo=self._spell(command.prompt, prompt_ids) if command.wants_echo else "",
-            constraint=None
-            if command.grammar is None
-            else self._constrain(command.grammar, command.prompt, prompt_ids),
+            constraint=self._constrain(command, prompt_ids),
         )
 
     def _constrain(
-        self, grammar: AnswerGrammar, prompt: Prompt, prompt_ids: tuple[TokenId, ...]
-    ) -> GrammarMatcher | ThinkingFirst:
-        """Compile a grammar; it binds a chat's answer once the model has thought."""
-        compiled = self.grammars.compile(grammar)
+        self, command: RenderPrompt, prompt_ids: tuple[TokenId, ...]
+    ) -> GrammarMatcher | ThinkingFirst | None:
+        """Compile what the answer must match, calls of tools included; it binds a chat once the model has thought."""
+        grammar, prompt = command.grammar, command.prompt
         if not isinstance(prompt, ChatPrompt):
-            return compiled
+            return None if grammar is None else self.grammars.compile(grammar)
+        if prompt.must_call:
+            calls = self._calls(prompt, names=prompt.must_call)
+            grammar = AnswerGrammar(GrammarKind.RULES, calls, "tool_choice")
+            compiled = self.grammars.compile(grammar)
+        elif grammar is not None:
+            names = [tool["function"]["name"] for tool in prompt.tools or ()]
+            compiled = self.grammars.compile(grammar, calls=self._calls(prompt, names=names) if names else None)
+        else:
+            return None
         template = self.tool_template if prompt.tools else self.template
         thoughts = self.thoughts.find(prompt_ids, template=template.source)
         return compiled if thoughts is None else ThinkingFirst(compiled, thoughts, self.thoughts)
+
+    def _calls(self, prompt: ChatPrompt, *, names: Sequence[str]) -> str:
+        """Return the grammar of calls of these tools, as the model's template writes them; the template has a place."""
+        dialect = self.tool_style.dialect or GENERIC
+        grammar = dialect.grammar(prompt.tools or (), names=names, at_least_one=not prompt.is_single_call)
+        return with_tokens(grammar, self._find_control_token)
+
+    def _find_control_token(self, text: str) -> TokenId | None:
+        token_id = self.tokenizer.find_token(text)
+        return token_id if token_id in self.tokenizer.control_ids else None
 
     def render_texts(self, command: RenderTexts) -> TextsRendered:
         """Refuse texts for vectors or scores: this model generates.

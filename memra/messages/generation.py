@@ -24,6 +24,8 @@ class ChatPrompt:
         param: the request field that the words came in, for errors.
         is_plain_answer: the answer is read as text alone, thoughts and calls as the model writes them.
         is_single_call: the answer ends with its first complete call.
+        must_call: the answer consists of calls of these tools and nothing else; all of them declared. Empty where the
+            model may choose.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -33,6 +35,7 @@ class ChatPrompt:
     param: str = "messages"
     is_plain_answer: bool = False
     is_single_call: bool = False
+    must_call: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Counts instead of words."""

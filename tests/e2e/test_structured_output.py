@@ -160,3 +160,39 @@ def test_a_schema_that_cannot_be_held_is_refused_before_any_header(server: Serve
     error = reply.json()["error"]
     assert (reply.status_code, error["type"], error["param"]) == (400, "invalid_request_error", "response_format")
     assert "'not'" in error["message"]
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {
+                "type": "object",
+                "properties": {"city": TEXT},
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+        },
+    }
+    for name in ("get_weather", "get_time")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("choice", "allowed"),
+    [
+        ("required", {"get_weather", "get_time"}),
+        ({"type": "function", "function": {"name": "get_time"}}, {"get_time"}),
+    ],
+)
+def test_a_real_model_calls_when_it_must(coder: Server, choice: Any, allowed: set[str]):
+    for seed in range(4):
+        fields = {"tools": TOOLS, "tool_choice": choice, "temperature": 1.0, "seed": seed}
+        reply = ask(coder, "Say hello.", parallel_tool_calls=False, **fields).raise_for_status().json()
+        (answered,) = reply["choices"]
+        (call,) = answered["message"]["tool_calls"]
+        assert answered["finish_reason"] == "tool_calls"
+        assert call["function"]["name"] in allowed
+        assert json.loads(call["function"]["arguments"]).keys() == {"city"}

@@ -84,6 +84,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "add_generation_prompt": False,
         "is_plain_answer": True,
         "is_single_call": True,
+        "must_call": ("f",),
         "param": "prompt",
     },
     TokenBudget: {"max_new_tokens": 8, "is_context_bound": True},

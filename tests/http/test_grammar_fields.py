@@ -45,3 +45,25 @@ async def test_the_house_is_told_what_an_answer_must_match(
     reply = await server.post("/v1/completions", {"model": "fake", "prompt": "hi", **fields})
     assert reply.status_code == 200
     assert [request.grammar for request in server.house.requests] == [grammar, grammar]
+
+
+TOOLS = [{"type": "function", "function": {"name": name}} for name in ("f", "g")]
+
+
+@pytest.mark.parametrize(
+    ("choice", "must_call", "is_single"),
+    [
+        (None, (), False),
+        ("auto", (), False),
+        ("none", (), False),
+        ("required", ("f", "g"), False),
+        ({"type": "function", "function": {"name": "g"}}, ("g",), True),
+    ],
+)
+async def test_the_house_is_told_which_tools_must_be_called(
+    start: Start, choice: Any, must_call: tuple[str, ...], *, is_single: bool
+):
+    server = await start()
+    assert (await server.chat(tools=TOOLS, tool_choice=choice)).status_code == 200
+    (request,) = server.house.requests
+    assert (request.prompt.must_call, request.prompt.is_single_call) == (must_call, is_single)

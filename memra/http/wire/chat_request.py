@@ -20,9 +20,9 @@ from memra.http.wire.generation_fields import (
 )
 from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
-from memra.http.wire.refusal import refuse
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
 from memra.http.wire.thinking_fields import read_thinking
+from memra.http.wire.tool_choice import is_named, read_tool_choice
 from memra.messages.generation import ChatPrompt, GenerationRequest
 from memra.types import ModelName, RequestId
 
@@ -96,7 +96,11 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         request_id=request_id,
         model=ModelName(body.model),
         prompt=ChatPrompt(
-            messages, _tools(body), _template_options(body), is_single_call=body.parallel_tool_calls is False
+            messages,
+            _tools(body),
+            _template_options(body),
+            is_single_call=body.parallel_tool_calls is False or is_named(body.tool_choice),
+            must_call=read_tool_choice(body.tool_choice, body.tools or ()),
         ),
         sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
         max_new_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
@@ -177,14 +181,11 @@ def _arguments(arguments: str | dict[str, Any] | None, place: str) -> str:
 
 
 def _tools(body: ChatRequest) -> Sequence[Mapping[str, Any]] | None:
-    choice = body.tool_choice
-    if choice not in (None, "auto", "none"):
-        refuse("tool_choice", '"auto" or "none": this server cannot force a call')
     for index, tool in enumerate(body.tools or ()):
         function = tool.get("function")
         if not (isinstance(function, dict) and isinstance(function.get("name"), str) and function["name"]):
             raise InvalidRequestError(f"`tools[{index}].function.name` must be a name.", param="tools")
-    return (body.tools or None) if choice != "none" else None
+    return (body.tools or None) if body.tool_choice != "none" else None
 
 
 def _template_options(body: ChatRequest) -> Mapping[str, Any]:
