@@ -196,8 +196,9 @@ class WorkerReply:
         if is_late and self._stop is None and self._error is None and self._is_bound:
             self._end_late()
         if self._pieces or self._token_ids or self._logprobs.has_ready:
-            delta = _delta(self._pieces, self._token_ids)
-            self._parts.append(replace(delta, logprobs=self._logprobs.take()))
+            *before, last = _in_order(self._pieces)
+            self._parts += [_delta(pieces, []) for pieces in before]
+            self._parts.append(replace(_delta(last, self._token_ids), logprobs=self._logprobs.take()))
             self._pieces, self._token_ids = [], []
         usage = self.usage
         if self._stop is not None and usage is not None:
@@ -285,6 +286,16 @@ class WorkerReply:
             )
         else:
             self._error = WorkerFaultError("The engine failed on this request; the server's log says more.")
+
+
+def _in_order(pieces: list[AnswerPiece]) -> list[list[AnswerPiece]]:
+    """Part what cannot be told in one delta: text or thoughts that follow a call. At least one group, maybe empty."""
+    groups: list[list[AnswerPiece]] = [[]]
+    for piece in pieces:
+        if (piece.text or piece.reasoning) and any(before.tool_calls for before in groups[-1]):
+            groups.append([])
+        groups[-1].append(piece)
+    return groups
 
 
 def _delta(pieces: list[AnswerPiece], token_ids: list[TokenId]) -> ReplyDelta:

@@ -226,6 +226,14 @@ async def test_thoughts_and_calls_of_one_arrival_are_told_in_one_delta():
     assert finished.stop is StopCause.TOOL_CALLS  # type: ignore[union-attr]
 
 
+async def test_text_after_a_call_stays_after_it():
+    desk = Desk(PartsReader())
+    desk.put(PromptStarted(R, 0), tokens("aX1.Yb2", 7))
+    parts = [await anext(desk.reply) for _ in range(3)]
+    assert parts[1] == ReplyDelta("X", (), "a", (ToolCallDelta(0, "1"),))
+    assert parts[2] == ReplyDelta("Y", tuple(map(ord, "aX1.Yb2")), "b", (ToolCallDelta(0, "2"),))
+
+
 @pytest.mark.parametrize(
     ("text", "stop", "told"),
     [

@@ -109,7 +109,7 @@ async def test_a_client_that_leaves_takes_its_texts_with_it(kit: Any):
             nursery.cancel_scope.cancel()
         running.engine.release()
         await running.is_empty()
-        assert running.engine.aborted == ["e1"]
+        await kit.eventually(lambda: running.engine.aborted == ["e1"])
         assert (running.ended[0].stop, running.ended[0].failed) == (None, False)
 
 

@@ -95,6 +95,15 @@ async def test_slot_headers_tell_the_limit(start: Start, fake_house: Any, remain
         assert [headers[name] for name in names] == ["4", str(remaining), reset]
 
 
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+async def test_an_earlier_answers_reasoning_is_kept_under_either_name(start: Start, name: str):
+    server = await start()
+    answer = {"role": "assistant", "content": "4", name: "2 + 2"}
+    await server.chat(messages=[{"role": "user", "content": "?"}, answer, {"role": "user", "content": "sure?"}])
+    (request,) = server.house.requests
+    assert request.prompt.messages[1] == {"role": "assistant", "content": "4", "reasoning_content": "2 + 2"}
+
+
 async def test_messages_reach_the_house_in_openais_shape(start: Start):
     server = await start()
     calls = [

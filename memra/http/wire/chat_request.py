@@ -58,10 +58,12 @@ class ToolCall(msgspec.Struct):
 
 
 class Message(msgspec.Struct):
-    """One message as sent."""
+    """One message as sent; an earlier answer's reasoning comes under either name."""
 
     role: str
     content: str | list[ContentPart] | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -144,6 +146,9 @@ def _message(message: Message, place: str) -> Mapping[str, Any]:
         ]
     if message.tool_call_id is not None:
         meaning["tool_call_id"] = message.tool_call_id
+    reasoning = message.reasoning if message.reasoning_content is None else message.reasoning_content
+    if reasoning is not None and role == "assistant":
+        meaning["reasoning_content"] = reasoning
     return meaning
 
 

@@ -43,8 +43,11 @@ def read_as_chat(
     prompt = request.prompt
     if isinstance(prompt, ChatPrompt):
         prompt = replace(prompt, param=names.get(prompt.param, prompt.param))
+    grammar = request.grammar
+    if grammar is not None:
+        grammar = replace(grammar, param=names.get(grammar.param, grammar.param))
     # Answers are shared as text; the order of their items would be lost.
-    return replace(request, prompt=prompt, may_reuse_answer=False)
+    return replace(request, prompt=prompt, grammar=grammar, may_reuse_answer=False)
 
 
 @contextmanager
