@@ -118,7 +118,7 @@ def settings_page() -> str:
         "`MEMRA_CONFIG`), the file over the default. In the file, a setting stands in the table of its room: `[http]`,",
         "then `address = ...`. `[models]` maps names to sources, `[models.NAME]` is one with options, and",
         "`[plugins.NAME]` goes to that plugin.",
-        "This page is made from `memra/settings/rooms.py`.",
+        "This page is made from the rooms in `memra/settings`.",
     ]
     for room, kind in ROOMS.items():
         lines += ["", f"## [{room}]", "", kind.__doc__.partition("\n")[0], ""]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from memra.errors import ConfigurationError
-from memra.settings.rooms import ROOMS, Settings, parse_switch
+from memra.settings.fields import parse_switch
+from memra.settings.rooms import ROOMS, Settings
 
 _OPEN_TABLES = {"models", "plugins"}
 """Tables of the file whose keys are the user's own names: they fill the room's field `table`."""
