@@ -19,7 +19,7 @@ from socket import socket
 import trio
 
 from memra import __version__
-from memra.actors.admission import Admission, AdmissionRules
+from memra.actors.admission import Admission
 from memra.actors.base import ActorSystem, Ref, stop_actor, tell_if_alive
 from memra.actors.bridge import ActorHouse
 from memra.actors.catalogue import Catalogue, CatalogueEntry
@@ -46,28 +46,23 @@ from memra.engine.executor_choice import ExecutorChoice, choose_executor, runs_o
 from memra.engine.host_shares import HostShares
 from memra.engine.host_tier import open_host_store
 from memra.errors import ConfigurationError, HandoffError, MemraError
-from memra.gate.deadlines import DeadlineRules
 from memra.gate.keys import KeyCheck
-from memra.gate.queueing import QueueLimits
 from memra.gate.residency import Residency
 from memra.gate.response_cache import ResponseCache
-from memra.gate.slots import SlotTable, lane_limits, queue_depth
 from memra.http.address import address_of, bind
 from memra.http.app import build_app
 from memra.http.serve import serve
 from memra.identity import system_fingerprint
-from memra.lanes.policy import LanePolicy
 from memra.messages.models import ModelInstance, ModelsRestored
 from memra.plugins.manager import Plugins
 from memra.served_models import ServedModel, ServedModels, refuse_crowding
+from memra.serving_rules import admission_rules, deadline_rules, lane_policy, slot_table
 from memra.settings import GateSettings, Settings
-from memra.types import Lane, ModelName, WorkerPhase
+from memra.types import ModelName, WorkerPhase
 
 log = logging.getLogger(__name__)
 
 _MIB = 1 << 20
-_GPU_SLO_MS, _CPU_SLO_MS = 50.0, 200.0
-"""Aims for interactive steps: a prompt's chunk of useful length takes a CPU 100 ms, and half the aim is the chunk's."""
 _STOP_ACTOR_S = 2.0
 """What one actor may take to stop; the worker may be in the middle of a step."""
 _HAND_ON_S = 7.0
@@ -213,23 +208,15 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
     worker, faults = WorkerLink(replies.deliver), FaultPlan(settings.faults)
     catalogue = Catalogue({name: CatalogueEntry(terms) for name, terms in plan.models.terms.items()})
     backends: list[str] = []
-    slots = SlotTable(
-        lane_limits(
-            max_interactive=settings.gate.max_interactive,
-            max_judge=settings.gate.max_judge,
-            max_harvest=settings.gate.max_harvest,
-            max_queue_depth=settings.gate.max_queue_depth,
-        )
-    )
     ingress = Ingress.start(system, replies=replies)
     admission = Admission.start(
         system,
         models=catalogue.names,
         keys=KeyCheck(settings.gate.api_key),
-        slots=slots,
+        slots=slot_table(settings.gate),
         observe=plan.plugins.request_ended,
         pulse=pulse,
-        rules=_admission_rules(settings),
+        rules=admission_rules(settings),
     )
     answers = _shared_answers(settings.gate, shelf)
     residency = Residency(limit_bytes=_limit_bytes(settings), clock=trio.current_time)
@@ -267,7 +254,7 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         worker,
         context_floor_tokens=settings.gate.context_tokens,
         answers=answers,
-        deadlines=_deadline_rules(settings),
+        deadlines=deadline_rules(settings),
     )
     front = ActorHouse(stations, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse)
     return _House(ingress, admission, keeper, templating, shelf, worker, lifecycle, front, backends)
@@ -297,49 +284,6 @@ def _watch_gpu(plan: _Plan, system: ActorSystem) -> GpuRecord | None:
     return record
 
 
-def _lane_policy(settings: Settings) -> LanePolicy:
-    gate, lanes = settings.gate, settings.lanes
-    return LanePolicy(
-        slo_p99_ms=lanes.slo_p99_ms or (_GPU_SLO_MS if runs_on_gpu(settings.engine) else _CPU_SLO_MS),
-        shed_at={Lane.JUDGE: lanes.shed_judge, Lane.HARVEST: lanes.shed_harvest},
-        prefill_budget={
-            Lane.INTERACTIVE: settings.engine.prefill_chunk_tokens,
-            Lane.JUDGE: lanes.prefill_judge_tokens,
-            Lane.HARVEST: lanes.prefill_harvest_tokens,
-        },
-        max_sessions={
-            Lane.INTERACTIVE: gate.max_interactive,
-            Lane.JUDGE: gate.max_judge,
-            Lane.HARVEST: gate.max_harvest,
-        },
-    )
-
-
-def _admission_rules(settings: Settings) -> AdmissionRules:
-    gate = settings.gate
-    return AdmissionRules(
-        lanes=_lane_policy(settings),
-        window_s=settings.lanes.window_s,
-        queue=QueueLimits(
-            max_depth=queue_depth(gate.max_queue_depth, gate.max_interactive),
-            wait_ceiling_s=gate.queue_wait_ceiling_s or None,
-        ),
-        slot_reset_s=gate.slot_reset_s,
-    )
-
-
-def _deadline_rules(settings: Settings) -> DeadlineRules:
-    gate = settings.gate
-    return DeadlineRules(
-        max_timeout_ms=gate.timeout_ms_max,
-        default_timeout_ms=gate.timeout_ms_default,
-        max_stream_timeout_ms=gate.stream_timeout_ms_max or gate.timeout_ms_max,
-        is_gated=gate.nonstream_deadline_gate,
-        prefill_tok_s=gate.prefill_floor_tok_s,
-        decode_tok_s=gate.decode_floor_tok_s,
-    )
-
-
 def _make_engine(
     plan: _Plan, shelf: ModelShelf, keeper: Ref, *, pulse: WorkerPulse, backends: list[str]
 ) -> WorkerEngine:
@@ -357,7 +301,7 @@ def _make_engine(
 def _empty_engine(settings: Settings, pulse: WorkerPulse) -> Engine:
     limits = EngineLimits(
         prefix_cache_bytes=settings.engine.prefix_cache_mb << 20,
-        lanes=_lane_policy(settings),
+        lanes=lane_policy(settings),
         lane_window_s=settings.lanes.window_s,
         host_tier=settings.host_tier,
     )

@@ -35,7 +35,7 @@ ROOMS: dict[str, set[str]] = {
     | {"cli_bench", "cli_doctor", "identity", "served_models", "chat", "engine", "layers", "loading", "models"}
     | {"memra_kernels"},
 }
-ROOT = {"app", "cli", "identity", "served_models", "model_terms", "__main__", "__init__"}
+ROOT = {"app", "cli", "identity", "served_models", "serving_rules", "model_terms", "__main__", "__init__"}
 """The composition root may import everything."""
 
 LIBRARIES: dict[str, set[str]] = {
