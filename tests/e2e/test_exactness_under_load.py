@@ -12,7 +12,7 @@ from tests.e2e.server_process import Start
 pytestmark = [pytest.mark.models, pytest.mark.timeout(1200)]
 
 SHORT = LoadMix(["small", "coder"], beginning_tokens=(20, 160), own_tokens=(4, 30), answer_tokens=(1, 16))
-LONG = LoadMix(["small", "coder"], beginning_tokens=(40, 900))
+LONG = LoadMix(["small", "coder"], beginning_tokens=(30, 200), own_tokens=(4, 30), answer_tokens=(1, 20))
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def models(smollm2_path: Path, qwen_path: Path) -> Sequence[str]:
 
 
 SHORT_OF_MEMORY = {
-    "MEMRA_KV_MB": "24",
+    "MEMRA_KV_MB": "48",
     "MEMRA_PREFIX_CACHE_MB": "12",
     "MEMRA_KV_HOST_MB": "64",
     "MEMRA_CTX": "64",
