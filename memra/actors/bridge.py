@@ -15,9 +15,10 @@ from memra.actors.base import Ref, ask
 from memra.actors.catalogue import Catalogue
 from memra.actors.choices import has_several_answers, open_choices
 from memra.actors.contract import Reply
+from memra.actors.house_stay import Stations
 from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, public_metrics
 from memra.actors.pulse import WorkerPulse
-from memra.actors.request_walk import RequestWalk, Stations
+from memra.actors.request_walk import RequestWalk
 from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
 from memra.actors.text_walk import TextWalk, detokenize, tokenize
 from memra.actors.ticket import Ticket

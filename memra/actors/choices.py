@@ -13,7 +13,8 @@ from typing import Self
 import trio
 
 from memra.actors.contract import Reply
-from memra.actors.request_walk import RequestWalk, Stations
+from memra.actors.house_stay import Stations
+from memra.actors.request_walk import RequestWalk
 from memra.errors import OverloadedError
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage

@@ -4,7 +4,6 @@ Used by the request's own task, which is the only one that waits here. Tokens be
 a stop string that it finds ends the answer, and the worker is told. Knows nothing of admission or HTTP.
 """
 
-import logging
 import math
 import time
 from collections import deque
@@ -16,18 +15,14 @@ import trio
 
 from memra.actors.logprob_queue import LogprobQueue
 from memra.actors.replies import Arrival, ReplyStream
-from memra.errors import DeadlineExceededError, GrammarDeadEndError, OverloadedError, RequestError, WorkerFaultError
+from memra.actors.worker_failures import error_of
+from memra.errors import DeadlineExceededError, RequestError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage, join_calls
 from memra.messages.prompt import AnswerPiece, PromptRendered
 from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
 from memra.types import StopCause, TokenId
-
-log = logging.getLogger(__name__)
-
-_RETRY_OVERLOADED_S = 5.0
-"""A worker that ran out of memory or is reloading needs seconds, not moments."""
 
 _COMPLETE = frozenset({StopCause.END_OF_SEQUENCE, StopCause.STOP_TOKEN, StopCause.STOP_STRING})
 """Ends that the model or the client's own words brought about; an answer that was cut may lack a call."""
@@ -273,19 +268,8 @@ class WorkerReply:
         return StopCause.TOOL_CALLS if is_complete else stop
 
     def _fail(self, event: RequestFailed) -> None:
-        log.error("request %s failed in the worker: %s", event.request_id, event.detail)
         self._is_worker_done = True
-        if event.overloaded:
-            self._error = OverloadedError(
-                "The model worker ran out of memory or was restarted; try again shortly.",
-                retry_after_s=_RETRY_OVERLOADED_S,
-            )
-        elif event.is_dead_end:
-            self._error = GrammarDeadEndError(
-                "The answer came to a place where its grammar allows no token, or costs too much; simplify the grammar."
-            )
-        else:
-            self._error = WorkerFaultError("The engine failed on this request; the server's log says more.")
+        self._error = error_of(event)
 
 
 def _in_order(pieces: list[AnswerPiece]) -> list[list[AnswerPiece]]:

@@ -6,53 +6,29 @@ so it is safe at any moment, cancellation included, and gives back whatever was 
 
 import math
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import trio
 from pykka import ActorDeadError
 
-from memra.actors.base import Ref, ask, tell_if_alive
+from memra.actors.base import ask
 from memra.actors.cached_reply import LeadingReply, StoredReply
 from memra.actors.contract import Reply
+from memra.actors.house_stay import HouseStay, Stations
 from memra.actors.replies import ReplyStream
 from memra.actors.reply import Deadline, StageTimes, WorkerReply
 from memra.actors.shared_answers import Lead, SharedAnswers
-from memra.actors.ticket import Ticket
-from memra.actors.worker_link import WorkerLink
-from memra.errors import BusyError, DrainingError, EngineFaultError, RequestError
+from memra.errors import DrainingError
 from memra.gate.context_budget import TokenBudget, resolve_budget
-from memra.gate.deadlines import DeadlineRules
 from memra.gate.namespaces import namespace_of
 from memra.gate.response_cache import StoredAnswer
-from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, ReserveWork, WorkReserved
+from memra.messages.admission import AdmitRequest, RequestAdmitted, ReserveWork
 from memra.messages.generation import GenerationRequest, Usage
-from memra.messages.models import LeaseModel, ModelLeased, ReturnModel
 from memra.messages.prompt import PromptRendered, RenderPrompt
-from memra.messages.replies import CloseReply, OpenReply
 from memra.messages.work import SubmitPrompt
 from memra.telemetry import names
 from memra.telemetry.spans import RequestTrace
 from memra.types import CacheStatus
-
-
-@dataclass(frozen=True, slots=True)
-class Stations:
-    """Where a request passes.
-
-    Attributes:
-        context_floor_tokens: context of a request that does not say how much it wants.
-        answers: what equal requests share, or None where each is computed.
-        deadlines: how long a request may take.
-    """
-
-    ingress: Ref
-    admission: Ref
-    templating: Ref
-    keeper: Ref
-    worker: WorkerLink
-    context_floor_tokens: int
-    answers: SharedAnswers | None = None
-    deadlines: DeadlineRules = field(default_factory=DeadlineRules)
 
 
 class RequestWalk:
@@ -62,9 +38,7 @@ class RequestWalk:
         """Begin the request's trace."""
         self._request = request
         self._stations = stations
-        self._may_hold_stream = False
-        self._may_hold_slot = False
-        self._may_hold_model = False
+        self._stay = HouseStay(request.request_id, stations)
         self._instance = 0
         self._times: StageTimes | None = None
         self._reply: WorkerReply | StoredReply | None = None
@@ -97,24 +71,15 @@ class RequestWalk:
 
     def leave(self) -> None:
         """Give back the row, the model, the stream and the slot; waits for nobody."""
-        request_id = self._request.request_id
         reply = self._reply
         if reply is not None and not reply.is_worker_done:
             self._abort()
         if self._lead is not None:
             self._lead.end(None)
-        if self._may_hold_model:
-            tell_if_alive(self._stations.keeper, ReturnModel(request_id))
-        if self._may_hold_stream:
-            tell_if_alive(self._stations.ingress, CloseReply(request_id))
-        if self._may_hold_slot:
-            release = ReleaseSlot(
-                request_id,
-                stop=None if reply is None else reply.stop,
-                usage=None if reply is None else self._own_usage(reply),
-                failed=_is_failure_of_ours(self._error if reply is None else reply.error),
-            )
-            tell_if_alive(self._stations.admission, release)
+        if reply is None:
+            self._stay.leave(stop=None, usage=None, error=self._error)
+        else:
+            self._stay.leave(stop=reply.stop, usage=self._own_usage(reply), error=reply.error)
         self._end_trace()
 
     def _own_usage(self, reply: WorkerReply | StoredReply) -> Usage | None:
@@ -133,21 +98,31 @@ class RequestWalk:
         raise self._deadline.error()
 
     async def _enter(self, timeout_s: float) -> Reply:
-        stream = await self._open_stream()
-        admitted = await self._be_admitted()
+        request = self._request
+        stream = await self._stay.open_stream()
+        admitted = await self._stay.be_admitted(
+            AdmitRequest(
+                request.request_id,
+                request.model,
+                request.lane,
+                api_key=request.api_key,
+                traceparent=self._trace.traceparent,
+                part_of=request.part_of,
+            )
+        )
         self._times = StageTimes(admitted_ns=time.monotonic_ns())
         self._trace.add_attribute(names.ATTRIBUTE_TENANT, admitted.tenant)
-        await self._lease_model(stream)
+        self._instance = await self._stay.lease_model(request.model, stream)
         rendered = await self._render()
         budget = resolve_budget(
             len(rendered.prompt_ids),
-            self._request.max_new_tokens,
+            request.max_new_tokens,
             context_tokens=rendered.context_tokens,
             context_floor_tokens=self._stations.context_floor_tokens,
-            max_context_tokens=self._request.max_context_tokens,
-            param=self._request.prompt.param,
+            max_context_tokens=request.max_context_tokens,
+            param=request.prompt.param,
         )
-        prompt = self._prompt(rendered, budget, namespace=namespace_of(admitted.tenant, self._request.cache_salt))
+        prompt = self._prompt(rendered, budget, namespace=namespace_of(admitted.tenant, request.cache_salt))
         if self._stations.answers is not None:
             answer = await self._claim(self._stations.answers, prompt, budget, admitted=admitted, stream=stream)
             if answer is not None:
@@ -165,40 +140,6 @@ class RequestWalk:
             deadline=self._deadline,
         )
         return reply if self._lead is None else LeadingReply(reply, self._lead)
-
-    async def _open_stream(self) -> ReplyStream:
-        self._may_hold_stream = True
-        try:
-            stream: ReplyStream = await ask(self._stations.ingress, OpenReply(self._request.request_id))
-        except ValueError:
-            self._may_hold_stream = False  # the id is another request's, and so is the stream
-            raise
-        return stream
-
-    async def _be_admitted(self) -> RequestAdmitted:
-        request = self._request
-        message = AdmitRequest(
-            request.request_id,
-            request.model,
-            request.lane,
-            api_key=request.api_key,
-            traceparent=self._trace.traceparent,
-            part_of=request.part_of,
-        )
-        self._may_hold_slot = True
-        try:
-            admitted: RequestAdmitted = await ask(self._stations.admission, message)
-        except RequestError:
-            self._may_hold_slot = False
-            raise
-        return admitted
-
-    async def _lease_model(self, stream: ReplyStream) -> None:
-        self._may_hold_model = True
-        message = LeaseModel(self._request.request_id, self._request.model)
-        ticket: Ticket[ModelLeased] = await ask(self._stations.keeper, message)
-        stream.when_cut(ticket.refuse)  # a load may outlast a drain
-        self._instance = (await ticket.wait()).held.instance
 
     async def _render(self) -> PromptRendered:
         request = self._request
@@ -230,11 +171,7 @@ class RequestWalk:
             remaining_s=self._deadline.at - trio.current_time(),
             prompt_param=self._request.prompt.param,
         )
-        try:
-            reserved: WorkReserved = await ask(self._stations.admission, message)
-        except RequestError:
-            self._may_hold_slot = False
-            raise
+        reserved = await self._stay.reserve(message)
         return replace(budget, max_new_tokens=reserved.max_new_tokens)
 
     def _prompt(self, rendered: PromptRendered, budget: TokenBudget, *, namespace: str) -> SubmitPrompt:
@@ -308,9 +245,3 @@ class RequestWalk:
             self._trace.record_stage(
                 names.SPAN_DECODE, start_ns=times.first_token_ns, end_ns=times.last_token_ns or now_ns
             )
-
-
-def _is_failure_of_ours(error: BaseException | None) -> bool:
-    if isinstance(error, RequestError):
-        return isinstance(error, (BusyError, EngineFaultError))
-    return isinstance(error, Exception)

@@ -5,32 +5,26 @@ worker; ids need a lease and templating alone. One task per request; leaving it 
 was taken. `request_walk` is the same for a request that generates. Called by the bridge.
 """
 
-import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import trio
 from pykka import ActorDeadError
 
 from memra.actors.base import ask, tell_if_alive
+from memra.actors.house_stay import HouseStay, Stations, lease_model
 from memra.actors.replies import ReplyStream
-from memra.actors.request_walk import Stations
-from memra.actors.ticket import Ticket
+from memra.actors.worker_failures import error_of
 from memra.errors import (
-    BusyError,
     DeadlineExceededError,
     DrainingError,
-    EngineFaultError,
     InvalidRequestError,
-    OverloadedError,
-    RequestError,
-    WorkerFaultError,
 )
-from memra.messages.admission import AdmitRequest, ReleaseSlot, RequestAdmitted, ReserveWork
+from memra.messages.admission import AdmitRequest, ReserveWork
 from memra.messages.generation import TextPrompt, TokenPrompt, Usage
-from memra.messages.models import LeaseModel, ModelLeased, ReturnModel
-from memra.messages.replies import CloseReply, OpenReply
+from memra.messages.models import ReturnModel
 from memra.messages.texts import (
     DetokenizeIds,
     DetokenizeRequest,
@@ -47,16 +41,12 @@ from memra.messages.texts import (
 from memra.messages.work import PoolTexts, RequestFailed, TextsPooled
 from memra.telemetry import names
 from memra.telemetry.spans import RequestTrace
-from memra.types import ModelName, RequestId, StopCause, TokenId
-
-log = logging.getLogger(__name__)
+from memra.types import StopCause, TokenId
 
 MAX_REQUEST_TOKENS = 300_000
 """Tokens of one request's texts together, as in OpenAI's API: more would keep all others out for minutes."""
 _RENDER_CHARS = 1 << 15
 """Characters, or ids, that templating gets at once: some ten milliseconds, in which a chat's prompt waits."""
-_RETRY_OVERLOADED_S = 5.0
-"""A worker that ran out of memory or is reloading needs seconds, not moments."""
 
 
 class TextWalk:
@@ -66,9 +56,7 @@ class TextWalk:
         """Begin the request's trace."""
         self._request = request
         self._stations = stations
-        self._may_hold_stream = False
-        self._may_hold_slot = False
-        self._may_hold_model = False
+        self._stay = HouseStay(request.request_id, stations)
         self._is_with_worker = False
         self._stop: StopCause | None = None
         self._usage: Usage | None = None
@@ -100,18 +88,9 @@ class TextWalk:
 
     def leave(self) -> None:
         """Give back the texts' pages, the model, the stream and the slot; waits for nobody."""
-        request_id, stations = self._request.request_id, self._stations
         if self._is_with_worker:
-            stations.worker.abort(request_id)
-        if self._may_hold_model:
-            tell_if_alive(stations.keeper, ReturnModel(request_id))
-        if self._may_hold_stream:
-            tell_if_alive(stations.ingress, CloseReply(request_id))
-        if self._may_hold_slot:
-            failed = _is_failure_of_ours(self._error)
-            tell_if_alive(
-                stations.admission, ReleaseSlot(request_id, stop=self._stop, usage=self._usage, failed=failed)
-            )
+            self._stations.worker.abort(self._request.request_id)
+        self._stay.leave(stop=self._stop, usage=self._usage, error=self._error)
         self._trace.end(self._error)
 
     async def _walk_in_time(self, deadline: float) -> TextVectors:
@@ -120,11 +99,19 @@ class TextWalk:
         raise DeadlineExceededError("The deadline passed; raise `timeout_ms`, send fewer texts or try again later.")
 
     async def _walk(self, deadline: float) -> TextVectors:
-        stream = await self._open_stream()
-        admitted = await self._be_admitted()
+        request = self._request
+        stream = await self._stay.open_stream()
+        admitted = await self._stay.be_admitted(
+            AdmitRequest(
+                request.request_id,
+                request.model,
+                request.lane,
+                api_key=request.api_key,
+                traceparent=self._trace.traceparent,
+            )
+        )
         started = time.monotonic()
-        self._may_hold_model = True
-        instance = await _lease(self._stations, self._request.request_id, self._request.model, stream=stream)
+        instance = await self._stay.lease_model(request.model, stream)
         sequences = await self._render(instance)
         num_tokens = sum(map(len, sequences))
         self._trace.add_attribute(names.ATTRIBUTE_PROMPT_TOKENS, num_tokens)
@@ -133,34 +120,6 @@ class TextWalk:
         self._stop = StopCause.END_OF_SEQUENCE
         self._usage = Usage(num_tokens, 0, 0, elapsed_s=time.monotonic() - started)
         return TextVectors(pooled.vectors, pooled.width, num_tokens, admitted)
-
-    async def _open_stream(self) -> ReplyStream:
-        self._may_hold_stream = True
-        try:
-            stream: ReplyStream = await ask(self._stations.ingress, OpenReply(self._request.request_id))
-        except ValueError:
-            self._may_hold_stream = False  # the id is another request's, and so is the stream
-            raise
-        return stream
-
-    async def _be_admitted(self) -> RequestAdmitted:
-        request = self._request
-        self._may_hold_slot = True
-        try:
-            admitted: RequestAdmitted = await ask(
-                self._stations.admission,
-                AdmitRequest(
-                    request.request_id,
-                    request.model,
-                    request.lane,
-                    api_key=request.api_key,
-                    traceparent=self._trace.traceparent,
-                ),
-            )
-        except RequestError:
-            self._may_hold_slot = False
-            raise
-        return admitted
 
     async def _render(self, instance: int) -> tuple[tuple[TokenId, ...], ...]:
         """Have the texts rendered a few at a time, so that the prompts of others get their turn in between."""
@@ -201,11 +160,7 @@ class TextWalk:
             remaining_s=None if math.isinf(remaining_s) else remaining_s,
             prompt_param=self._request.param,
         )
-        try:
-            await ask(self._stations.admission, message)
-        except RequestError:
-            self._may_hold_slot = False
-            raise
+        await self._stay.reserve(message)
 
     async def _be_computed(
         self, stream: ReplyStream, sequences: tuple[tuple[TokenId, ...], ...], *, instance: int
@@ -228,7 +183,7 @@ class TextWalk:
                     return arrival.event
                 if isinstance(arrival.event, RequestFailed):
                     self._is_with_worker = False
-                    raise _failure(arrival.event)
+                    raise error_of(arrival.event)
 
 
 async def tokenize(request: TokenizeRequest, stations: Stations) -> TextTokenized:
@@ -237,13 +192,8 @@ async def tokenize(request: TokenizeRequest, stations: Stations) -> TextTokenize
     Raises:
         RequestError: the model is unknown or cannot be loaded, or the prompt cannot be rendered.
     """
-    try:
-        instance = await _lease(stations, request.request_id, request.model)
+    async with _leased(request, stations) as instance:
         tokenized: TextTokenized = await ask(stations.templating, TokenizeText(request, instance))
-    except ActorDeadError:
-        raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
-    finally:
-        tell_if_alive(stations.keeper, ReturnModel(request.request_id))
     return tokenized
 
 
@@ -253,24 +203,20 @@ async def detokenize(request: DetokenizeRequest, stations: Stations) -> str:
     Raises:
         RequestError: the model is unknown or cannot be loaded, or an id is outside of its vocabulary.
     """
-    try:
-        instance = await _lease(stations, request.request_id, request.model)
+    async with _leased(request, stations) as instance:
         text: str = await ask(stations.templating, DetokenizeIds(request, instance))
+    return text
+
+
+@asynccontextmanager
+async def _leased(request: TokenizeRequest | DetokenizeRequest, stations: Stations) -> AsyncIterator[int]:
+    """Have the model of a request that needs no slot loaded; its instance."""
+    try:
+        yield await lease_model(stations, request.request_id, request.model)
     except ActorDeadError:
         raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
     finally:
         tell_if_alive(stations.keeper, ReturnModel(request.request_id))
-    return text
-
-
-async def _lease(
-    stations: Stations, request_id: RequestId, model: ModelName, *, stream: ReplyStream | None = None
-) -> int:
-    """Have the model loaded, and return its instance; given back with `ReturnModel`, whatever came of this."""
-    ticket: Ticket[ModelLeased] = await ask(stations.keeper, LeaseModel(request_id, model))
-    if stream is not None:
-        stream.when_cut(ticket.refuse)  # a load may outlast a drain
-    return (await ticket.wait()).held.instance
 
 
 def _portions(texts: tuple[PoolableText, ...]) -> Iterator[tuple[int, tuple[PoolableText, ...]]]:
@@ -292,19 +238,3 @@ def _size_of(text: PoolableText) -> int:
             return len(text.token_ids)
         case TextPair():
             return len(text.query) + len(text.document)
-
-
-def _failure(event: RequestFailed) -> RequestError:
-    log.error("request %s failed in the worker: %s", event.request_id, event.detail)
-    if event.overloaded:
-        return OverloadedError(
-            "The model worker ran out of memory or was restarted; try again shortly.",
-            retry_after_s=_RETRY_OVERLOADED_S,
-        )
-    return WorkerFaultError("The engine failed on this request; the server's log says more.")
-
-
-def _is_failure_of_ours(error: BaseException | None) -> bool:
-    if isinstance(error, RequestError):
-        return isinstance(error, (BusyError, EngineFaultError))
-    return isinstance(error, Exception)

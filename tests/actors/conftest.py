@@ -20,6 +20,7 @@ from memra.actors.bridge import ActorHouse
 from memra.actors.catalogue import Catalogue, CatalogueEntry
 from memra.actors.gpu_faults import GpuRecord
 from memra.actors.gpu_worker import GpuWorker
+from memra.actors.house_stay import Stations
 from memra.actors.ingress import Ingress
 from memra.actors.lifecycle import Lifecycle, LifecycleParts
 from memra.actors.model_keeper import ModelKeeper
@@ -27,7 +28,6 @@ from memra.actors.model_loading import LoadingParts
 from memra.actors.model_shelf import ModelShelf
 from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
-from memra.actors.request_walk import Stations
 from memra.actors.run_state import RunState
 from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
