@@ -11,7 +11,7 @@ from memra.chat.tool_dialects.contract import ToolParser
 from memra.chat.tool_dialects.declared_tools import DeclaredTools
 from memra.chat.tool_dialects.json_calls import opens_bare
 from memra.chat.tool_dialects.lark_grammar import GrammarText, quote, several
-from memra.chat.tool_dialects.name_first_calls import read_arguments
+from memra.chat.tool_dialects.name_first_calls import read_arguments, read_section
 from memra.chat.tool_dialects.reading import NAME, Reading, Script
 from memra.chat.tool_dialects.scripted_parser import ScriptedParser
 
@@ -51,15 +51,7 @@ class KimiDialect:
 
 
 def _read_block(reading: Reading, marker: str) -> Script[None]:
-    if marker == _BEGIN:
-        yield from reading.skip_space()
-        yield from reading.expect(_CALL_BEGIN)
-    yield from _read_call(reading)
-    yield from reading.skip_space()
-    while (yield from reading.accept(_CALL_BEGIN)):
-        yield from _read_call(reading)
-        yield from reading.skip_space()
-    yield from reading.close((_END,))
+    return read_section(reading, is_open=marker == _BEGIN, call_begin=_CALL_BEGIN, end=_END, read_call=_read_call)
 
 
 def _read_call(reading: Reading) -> Script[None]:
