@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memra.chat.grammar_matcher import GrammarMatcher
+from memra.chat.reasoning import THOUGHT_MARKERS
 from memra.chat.tokenizer import Tokenizer
 from memra.types import TokenId
 
@@ -31,19 +32,10 @@ class ThoughtMarks:
 
 
 _MARKS = (
-    ThoughtMarks("<think>", "</think>"),
-    ThoughtMarks("[THINK]", "[/THINK]"),
-    ThoughtMarks("<|START_THINKING|>", "<|END_THINKING|>"),
-    ThoughtMarks("<|channel>thought", "<channel|>"),
+    *(ThoughtMarks(markers.opens, markers.closes) for markers in THOUGHT_MARKERS),
     ThoughtMarks("<|channel>", "<channel|>"),
-    ThoughtMarks("<seed:think>", "</seed:think>"),
-    ThoughtMarks("<mm:think>", "</mm:think>"),
-    ThoughtMarks("<think:opensource>", "</think:opensource>"),
-    ThoughtMarks("<thinking>", "</thinking>"),
-    ThoughtMarks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
 )
-"""Of most reasoning models, Magistral, Command A, Gemma 4 (which opens a channel and names it), Seed-OSS, MiniMax M3,
-Hunyuan 3, and Apriel 1.5 and 1.6, in the words of their published chat templates."""
+"""The reader's, and Gemma 4's channel before it is named: as a token it opens an answer's thoughts."""
 _CHANNEL = "<|channel|>"
 _HARMONY = ThoughtMarks("<|start|>assistant", f"{_CHANNEL}final<|message|>")
 """Every answer in this format begins with its frame, thoughts or not; the answer proper stands in the last channel."""

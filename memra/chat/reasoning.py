@@ -114,6 +114,10 @@ _STYLES: tuple[ThoughtStyle, ...] = (
 of their published chat templates. The first that a template shows counts."""
 
 
+THOUGHT_MARKERS = tuple(style for style in _STYLES if isinstance(style, ThoughtMarkers))
+"""Those that stand around a thought: all but harmony's, whose messages name their channel."""
+
+
 def find_thought_style(template: str) -> ThoughtStyle | None:
     """Return how a template marks thoughts, or None where it marks none."""
     return next((style for style in _STYLES if style.is_shown_by(template)), None)
