@@ -185,9 +185,11 @@ class Scheduler:
 
     def _find_leader(self, sequence: Sequence) -> None:
         """Let a sequence wait for one that is about to compute the tokens which both share."""
+        if not self._memory.prefixes.is_on:
+            return
         wanted = sequence.read_tokens(0, sequence.num_tokens - 1).tobytes()
         for other in self._running:
-            if not self._memory.prefixes.is_on or other.phase is not SequencePhase.PREFILLING:
+            if other.phase is not SequencePhase.PREFILLING:
                 continue
             if other.request.namespace != sequence.request.namespace or _rank(other) > _rank(sequence):
                 continue
