@@ -82,7 +82,7 @@ def test_a_stream_goes_on_while_many_texts_are_computed_and_neither_changes_the_
             begun.append(word)
             num_beside += not vectors.done()
         np.testing.assert_array_equal(vectors.result(), np.tile(together, (5, 1)))
-    assert begun == quiet
+    assert "".join(begun) == "".join(quiet)  # how a text is cut into chunks is not promised
     assert num_beside > 10, "the stream stood still while texts were computed"
     assert server.process.poll() is None
 
