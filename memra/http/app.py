@@ -9,12 +9,15 @@ import time
 from quart import request
 from quart.wrappers import Response
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, RequestHeaderFieldsTooLarge
 
 from memra.actors.contract import House
 from memra.http.errors import is_unexpected, reply_to
 from memra.http.exchange import ExchangeConnection, current_exchange
 from memra.http.generation import FrontDoor
+from memra.http.protocols import MAX_HEAD_BYTES
+from memra.http.request_body import discard
+from memra.http.request_headers import MAX_HEADERS
 from memra.http.routes.cancel import add_cancel_routes
 from memra.http.routes.chat import add_chat_routes
 from memra.http.routes.completions import add_completion_routes
@@ -28,6 +31,8 @@ from memra.http.routes.responses import add_responses_routes
 from memra.http.routes.tokens import add_token_routes
 from memra.http.wire.messages_error import messages_reply, speaks_messages
 from memra.settings import HttpSettings
+
+NO_CONTENT = 204
 
 _log = logging.getLogger("memra.http")
 
@@ -76,13 +81,25 @@ def build_app(house: House, settings: HttpSettings, *, fingerprint: str, has_key
         add_metrics_routes,
     ):
         add_routes(app, door)
+    app.before_request(_check_head)
     app.register_error_handler(HTTPException, _on_error)
     app.register_error_handler(Exception, _on_error)
-    app.after_request(_add_request_id)
+    app.after_request(_complete_head)
     return app
 
 
+async def _check_head() -> None:
+    headers = list(request.scope["headers"])
+    if len(headers) > MAX_HEADERS or sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
+        raise RequestHeaderFieldsTooLarge(
+            f"The head of the request has more than {MAX_HEADERS} headers, or more than {MAX_HEAD_BYTES} bytes of them."
+        )
+
+
 async def _on_error(error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        # The route is wrong, or so, and nobody has looked at the body; its sender must still read the refusal.
+        await discard(request)
     if is_unexpected(error):
         _log.error("%s %s failed, request %s", request.method, request.path, _request_id(), exc_info=error)
     reply = reply_to(error)
@@ -91,14 +108,17 @@ async def _on_error(error: Exception) -> Response:
     return Response(reply.body, status=reply.status, headers=dict(reply.headers), content_type="application/json")
 
 
-async def _add_request_id(response: Response) -> Response:
+async def _complete_head(response: Response) -> Response:
+    if response.status_code == NO_CONTENT:
+        # RFC 9110 forbids the first there, and the second would be about nothing.
+        response.headers.remove("content-length")
+        response.headers.remove("content-type")
     request_id = _request_id()
-    if request_id is not None:
-        response.headers["x-request-id"] = request_id
-        if speaks_messages(request.path):
-            response.headers["request-id"] = request_id
+    response.headers["x-request-id"] = request_id
+    if speaks_messages(request.path):
+        response.headers["request-id"] = request_id
     return response
 
 
-def _request_id() -> str | None:
+def _request_id() -> str:
     return current_exchange().request_id

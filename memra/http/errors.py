@@ -80,8 +80,24 @@ HTTP_SHAPES: Mapping[int, ErrorShape] = {
     405: ErrorShape(405, "invalid_request_error", "method_not_allowed"),
     408: ErrorShape(408, "timeout", "request_body_timeout"),
     415: ErrorShape(415, "invalid_request_error", "unsupported_media_type"),
+    431: ErrorShape(431, "invalid_request_error", "request_header_fields_too_large"),
 }
 """What is found before a request has a meaning, by status."""
+
+MALFORMED_SHAPES: Mapping[int, ErrorShape] = {
+    400: ErrorShape(400, "invalid_request_error", "malformed_request"),
+    408: ErrorShape(408, "timeout", "request_head_timeout"),
+    431: HTTP_SHAPES[431],
+    501: ErrorShape(501, "invalid_request_error", "not_implemented"),
+}
+"""What is found before there is a request at all, by status; the last is about an encoding of the body."""
+
+_MALFORMED_MESSAGES = {
+    400: "The request is not valid HTTP.",
+    408: "The head of the request did not arrive in time.",
+    431: "The head of the request is larger than this server takes.",
+    501: "The request body comes in a transfer encoding that this server does not know; send it plain or chunked.",
+}
 
 _HTTP_MESSAGES = {
     404: "There is no such path here; the API is under /v1, and GET / says where to begin.",
@@ -99,6 +115,16 @@ def reply_to(error: BaseException) -> ErrorReply:
     if isinstance(cause, HTTPException) and cause.code is not None:
         return _reply_to_http(cause, cause.code)
     return _reply(SHAPES[errors.EngineFaultError], FAULT_MESSAGE)
+
+
+def reply_to_malformed(status: int) -> ErrorReply:
+    """Return the answer to what is no request.
+
+    Args:
+        status: as the protocol's reader has it; one that is not known here is taken for 400.
+    """
+    known = status if status in MALFORMED_SHAPES else 400
+    return _reply(MALFORMED_SHAPES[known], _MALFORMED_MESSAGES[known])
 
 
 def error_object(error: errors.RequestError) -> Mapping[str, str | None]:

@@ -18,6 +18,8 @@ from quart import Quart
 from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
+from memra.http.request_ids import new_id
+
 LAST_SEND_S = 10.0
 """Deadline of the shielded last message; only a client on HTTP/2 that grants no window can make it last so long."""
 
@@ -33,7 +35,7 @@ class Exchange:
     Attributes:
         held: contexts that are closed when the request ends, however it ends, if nobody closed them before.
         nursery: the request's tasks; cancelled when the client leaves or the answer is complete.
-        request_id: the id in the answer's headers and the log; set by the routes that have one.
+        request_id: the id in the answer's headers and the log; routes whose answers have an id set it to that.
     """
 
     def __init__(self, send: ASGISendCallable, nursery: trio.Nursery, held: AsyncExitStack) -> None:
@@ -41,7 +43,7 @@ class Exchange:
         self._send = send
         self.nursery = nursery
         self.held = held
-        self.request_id: str | None = None
+        self.request_id = new_id()
 
     async def send_chunk(self, data: bytes) -> None:
         """Write a piece of an answer whose head is already sent, from any task of the request."""

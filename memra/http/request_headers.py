@@ -14,6 +14,8 @@ from memra.types import Lane
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 """W3C Trace Context, version 00; anything else is dropped, since a broken trace must not fail a request."""
 
+MAX_HEADERS = 64
+"""Most headers of a request; clients with SDKs behind two proxies send about 40."""
 
 MAX_LABEL_BYTES = 256
 """Longest name that a client may give to a conversation or a user."""

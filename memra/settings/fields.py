@@ -3,12 +3,16 @@
 Called by the rooms' declarations; refuses to know any of them.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*://([a-z0-9_.\-]+|\[[0-9a-f:.]+\])(:[1-9][0-9]{0,4})?")
+_OWN_PORT = re.compile(r"http://.*[^:]:80|https://.*[^:]:443")
 
 
 def setting(  # noqa: PLR0913  (one keyword for each place where a setting is spelt)
@@ -62,6 +66,13 @@ def device_name(value: str) -> str | None:
     if value in {"auto", "cpu"} or (kind == "cuda" and (index.isdigit() or value == "cuda")):
         return None
     return "must be auto, cpu, cuda or cuda:N"
+
+
+def web_origins(values: tuple[str, ...]) -> str | None:
+    """Check origins as browsers send them: scheme, host and port, in small letters, without the scheme's own port."""
+    if all(_ORIGIN.fullmatch(value) and not _OWN_PORT.fullmatch(value) for value in values):
+        return None
+    return "must be origins such as https://chat.example.org or http://localhost:3000, each named in full"
 
 
 def path(text: str) -> Path:

@@ -6,7 +6,7 @@ docs/reference/settings.md is held to this file by a test. Refuses to know where
 
 from dataclasses import dataclass
 
-from memra.settings.fields import MIB, at_least, parse_switch, setting, zero_or_at_least
+from memra.settings.fields import MIB, at_least, names, parse_switch, setting, web_origins, zero_or_at_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,37 @@ class HttpSettings:
         32 * MIB, "Largest request body, bytes.", env="MEMRA_MAX_BODY_BYTES", parse=int, check=at_least(1024)
     )
     body_timeout_s: float = setting(
-        60.0,
-        "Longest time for a request body to arrive, seconds.",
+        90.0,
+        "Longest time for a request body to arrive, seconds; one more for every 2 MiB of it, up to twice as long.",
         env="MEMRA_BODY_TIMEOUT_S",
+        parse=float,
+        check=at_least(0.001),
+    )
+    body_idle_s: float = setting(
+        10.0,
+        "A request body of which nothing comes for this long, seconds, is given up.",
+        env="MEMRA_BODY_IDLE_S",
+        parse=float,
+        check=at_least(0.001),
+    )
+    head_timeout_s: float = setting(
+        10.0,
+        "Longest time for the head of a request to arrive once it has begun, seconds.",
+        env="MEMRA_HEAD_TIMEOUT_S",
+        parse=float,
+        check=at_least(0.001),
+    )
+    max_connections: int = setting(
+        1024,
+        "Connections at once; past that the one that was idle longest makes room, or else the next is refused.",
+        env="MEMRA_MAX_CONNECTIONS",
+        parse=int,
+        check=at_least(1),
+    )
+    connection_max_age_s: float = setting(
+        300.0,
+        "Age from which a connection is closed with its next answer, seconds.",
+        env="MEMRA_CONNECTION_MAX_AGE_S",
         parse=float,
         check=at_least(0.001),
     )
@@ -44,6 +72,13 @@ class HttpSettings:
         env="MEMRA_SSE_KEEPALIVE_S",
         parse=float,
         check=at_least(0.001),
+    )
+    cors_origins: tuple[str, ...] = setting(
+        (),
+        "Web origins whose pages may call the server, as browsers send them, separated by commas.",
+        env="MEMRA_CORS_ORIGINS",
+        parse=names,
+        check=web_origins,
     )
     compat: str | None = setting(
         None,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memra import errors
-from memra.http.errors import HTTP_SHAPES, SHAPES, reply_to
+from memra.http.errors import HTTP_SHAPES, MALFORMED_SHAPES, SHAPES, reply_to
 
 Start = Callable[..., Awaitable[Any]]
 LIMIT_NAMES = ("limit", "remaining", "reset")
@@ -111,7 +111,7 @@ async def test_a_wrong_method_is_json_and_lists_the_right_ones(start: Start):
 
 def test_the_reference_lists_exactly_what_is_sent():
     rows = re.findall(r"^\| (\d{3}) \| `(\w+)` \| (?:`(\w+)`|null) \|", REFERENCE.read_text(), flags=re.MULTILINE)
-    shapes = {*SHAPES.values(), *HTTP_SHAPES.values()}
+    shapes = {*SHAPES.values(), *HTTP_SHAPES.values(), *MALFORMED_SHAPES.values()}
     assert {(int(status), kind, code or None) for status, kind, code in rows} == {
         (shape.status, shape.type, shape.code) for shape in shapes
     }

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import resource
 import socket
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,9 +38,9 @@ PATIENCE_S = 1.0
 
 
 class StockConnection(TCPServer):
-    def __init__(self, app: Any, config: Any, context: Any, stream: Any, *, write_timeout_s: float) -> None:
+    def __init__(self, app: Any, config: Any, context: Any, stream: Any, *, settings: HttpSettings) -> None:
         super().__init__(app, config, context, {}, stream)
-        del write_timeout_s  # it has none
+        del settings  # it has no deadline
 
 
 class Firehose:
@@ -171,7 +172,7 @@ async def test_the_application_gets_no_lifespan_events(nursery: trio.Nursery):
 async def test_finished_connections_are_closed(
     nursery: trio.Nursery, wire: Any, connection_class: type, *, closes: bool, header: bytes
 ):
-    address, _ = await run(nursery, small_app(connection_class), keep_alive_s=60 if header else 0.1)
+    address, _ = await run(nursery, small_app(connection_class), keep_alive_s=60 if header else 0.3)
     closed = []
 
     async def request() -> None:
@@ -208,6 +209,39 @@ async def test_a_client_that_stops_reading_is_cut_off(
         with trio.move_on_after(PATIENCE_S) as waiting:
             await firehose.stopped.wait()
         assert waiting.cancelled_caught is not cuts_off
+
+
+async def test_a_reader_that_comes_on_may_take_longer_than_a_write(
+    nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delattr(socket, "TCP_USER_TIMEOUT", raising=False)
+    app = QuartTrio("large")
+    app.asgi_http_class = ExchangeConnection
+    expected = bytes(24 << 20)  # several times what the kernel's buffers hold
+
+    @app.get("/")
+    async def answer() -> Response:
+        return Response(expected)
+
+    address, _ = await run(nursery, app, write_timeout_s=0.3)
+    received = 0
+    started = trio.current_time()
+    async with await connect(address) as stream:
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        while data := await stream.receive_some(1 << 18):
+            received += len(data)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+    assert received > len(expected)
+    assert trio.current_time() - started > 0.6
+
+
+def test_the_limit_of_open_files_is_raised_for_the_connections(monkeypatch: pytest.MonkeyPatch):
+    limits = {"soft": 1024, "hard": 4096}
+    monkeypatch.setattr(resource, "getrlimit", lambda _kind: (limits["soft"], limits["hard"]))
+    monkeypatch.setattr(resource, "setrlimit", lambda _kind, pair: limits.update(soft=pair[0], hard=pair[1]))
+    for wanted, soft in ((1000, 1024), (1536, 1536), (10_000, 4096), (2000, 4096)):
+        memra.http.serve._allow_descriptors(wanted)
+        assert limits == {"soft": soft, "hard": 4096}
 
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux only")
