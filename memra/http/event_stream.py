@@ -30,8 +30,8 @@ class EventStream(ResponseBody):
     """Iterates over the events of one reply; leaving it frees what the exchange holds.
 
     That happens before the client sees the end, so its next request finds the slot free. A failure half-way becomes an
-    event, since the status line is long gone. While nothing comes, a comment is sent every
-    `settings.keepalive_comment_s`.
+    event, since the status line is long gone. It begins with a comment, since some proxies hold a head back until the
+    first byte of a body; while nothing comes, another is sent every `settings.keepalive_comment_s`.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class EventStream(ResponseBody):
         self._exchange = exchange
         self._comment_every_s = settings.keepalive_comment_s
         self._watch = trio.CancelScope()
+        self._has_begun = False
         self._is_waiting = False
         self._is_over = False
         self._active_at = 0.0
@@ -80,6 +81,9 @@ class EventStream(ResponseBody):
         return self
 
     async def __anext__(self) -> bytes:
+        if not self._has_begun:
+            self._has_begun = True
+            return COMMENT
         while not self._is_over:
             self._is_waiting = True
             try:

@@ -5,14 +5,14 @@ generation routes.
 """
 
 import time
-import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 import msgspec
+from quart import request as current_request
 from quart.wrappers import Request, Response
 from werkzeug.exceptions import HTTPException
 
@@ -21,13 +21,16 @@ from memra.errors import BusyError, OverloadedError, RequestError
 from memra.http.body_admission import BodyAdmission
 from memra.http.event_stream import EventStream
 from memra.http.exchange import current_exchange
+from memra.http.ignored_fields import IgnoredFields
 from memra.http.request_body import discard, read_json
 from memra.http.request_headers import Caller, read_caller, read_key
+from memra.http.request_ids import new_id
 from memra.http.slot_headers import slot_headers
 from memra.http.wire.answer import Answer, Stamp, WholeChoice
+from memra.http.wire.prompt_size import MAX_PROMPT_BYTES, check_prompt_size
 from memra.http.wire.streamed_answer import StreamedAnswer
 from memra.messages.admission import RequestAdmitted
-from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyStarted
+from memra.messages.generation import GenerationRequest, Prompt, ReplyDelta, ReplyFinished, ReplyStarted
 from memra.settings import HttpSettings
 from memra.types import ModelName, RequestId, StopCause
 
@@ -43,6 +46,7 @@ class FrontDoor:
         is_openai_completion: `/v1/completions` speaks OpenAI's shape rather than the native one.
         created: unix seconds of the server's start.
         bodies: permits for reading request bodies.
+        ignored_fields: counts what bodies held and nobody knows.
     """
 
     house: House
@@ -51,11 +55,12 @@ class FrontDoor:
     is_openai_completion: bool
     created: int
     bodies: BodyAdmission = field(default_factory=BodyAdmission)
+    ignored_fields: IgnoredFields = field(default_factory=IgnoredFields)
 
 
 def new_request_id(prefix: str, *, separator: str = "-") -> RequestId:
     """Make an id for a request and its answer; the exchange keeps it for headers and the log."""
-    request_id = RequestId(f"{prefix}{separator}{uuid.uuid4().hex}")
+    request_id = RequestId(new_id(prefix, separator=separator))
     current_exchange().request_id = request_id
     return request_id
 
@@ -72,11 +77,23 @@ async def read_request(
     try:
         await door.house.check_key(read_key(request.headers))
         caller = read_caller(request.headers)
-        body = await read_json(request, decoder, settings=door.settings, admission=door.bodies)
+        body, ignored = await read_json(request, decoder, settings=door.settings, admission=door.bodies)
     except (RequestError, HTTPException):
         await discard(request)
         raise
+    door.ignored_fields.add(ignored)
     return caller, body
+
+
+def check_prompts(prompts: Iterable[Prompt]) -> None:
+    """Refuse prompts that hold too much text; they hold no more than the body that they came in.
+
+    Raises:
+        ContextLengthError: they do.
+    """
+    num_bytes = current_request.content_length
+    if num_bytes is None or num_bytes > MAX_PROMPT_BYTES:
+        check_prompt_size(prompts)
 
 
 def stamp(door: FrontDoor, request: GenerationRequest) -> Stamp:
@@ -103,6 +120,7 @@ async def respond_whole(
     Raises:
         RequestError: the request was refused, or the answer could not go on.
     """
+    check_prompts((request.prompt, *request.further_prompts))
     async with door.house.open_reply(request) as reply:
         try:
             body = await collect(reply)
@@ -125,6 +143,7 @@ async def respond_stream(
     Raises:
         RequestError: the request was refused.
     """
+    check_prompts((request.prompt, *request.further_prompts))
     exchange = current_exchange()
     reply = await exchange.held.enter_async_context(door.house.open_reply(request))
     # X-Accel-Buffering is nginx's switch for passing events on as they come.

@@ -8,6 +8,12 @@ from typing import Any
 import httpx
 import pytest
 import trio
+import trio.testing
+
+from memra.http.request_body import _longest
+from memra.http.wire.nesting import MAX_DEPTH
+from memra.http.wire.prompt_size import MAX_PROMPT_BYTES
+from memra.settings import HttpSettings
 
 Start = Callable[..., Awaitable[Any]]
 CHAT = "/v1/chat/completions"
@@ -179,6 +185,16 @@ async def test_another_content_type_is_refused(start: Start, wire: Any, content_
     assert "Content-Type: application/json" in reply.json()["error"]["message"]
 
 
+async def test_a_compressed_body_is_refused(start: Start, wire: Any):
+    server = await start()
+    for encoding, status in (("gzip", 415), ("identity", 200)):
+        reply = await server.post(CHAT, wire.chat(), content_encoding=encoding)
+        assert reply.status_code == status
+    assert (
+        "Content-Encoding" in (await server.post(CHAT, wire.chat(), content_encoding="br")).json()["error"]["message"]
+    )
+
+
 @pytest.mark.parametrize("content_type", ["application/json; charset=utf-8", "application/vnd.x+json"])
 async def test_json_under_another_name_is_accepted(start: Start, wire: Any, content_type: str):
     assert (await post_raw(await start(), json.dumps(wire.chat()).encode(), content_type)).status_code == 200
@@ -223,6 +239,124 @@ async def test_a_body_that_does_not_arrive_is_408(start: Start, wire: Any):
     assert answer.startswith(b"HTTP/1.1 408")
     assert b'"code":"request_body_timeout"' in answer
     assert b"x-should-retry" not in answer.lower()
+
+
+async def test_a_body_that_pauses_is_408(start: Start, wire: Any):
+    server = await start(body_idle_s=0.1)
+    async with await server.connect() as stream:
+        await stream.send_all(wire.post(wire.chat())[:-5])
+        with trio.fail_after(3):
+            answer = await wire.read_until(stream, b"}}")
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b'"code":"request_body_timeout"' in answer
+    assert b"Nothing of the request body came for 0.1 s." in answer
+
+
+async def test_a_body_that_comes_in_small_pieces_is_waited_for(start: Start, wire: Any):
+    server = await start(body_idle_s=0.5)
+    data = wire.post(wire.chat())
+    async with await server.connect() as stream:
+        await stream.send_all(data[:-20])
+        for at in range(len(data) - 20, len(data)):
+            await trio.testing.wait_all_tasks_blocked(0.03)  # 0.6 s in all
+            await stream.send_all(data[at : at + 1])
+        with trio.fail_after(3):
+            assert (await wire.read_until(stream, b"elapsed_s")).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "longest_s"), [(0, 90.0), (2 << 20, 91.0), (32 << 20, 106.0), (1 << 40, 180.0), (None, 106.0)]
+)
+def test_a_large_body_may_take_longer(num_bytes: int | None, longest_s: float):
+    assert _longest(num_bytes, HttpSettings()) == longest_s
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_waited_for(start: Start):
+    server = await start(max_body_bytes=4096)
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 4097\r\n\r\n"
+    async with await server.connect() as stream:
+        await stream.send_all(head.encode())
+        with trio.fail_after(3):
+            answer = await stream.receive_some()
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"x-should-retry: false" in answer.lower()
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("POST", "/nowhere", 404), ("PUT", CHAT, 405)])
+async def test_a_long_body_for_no_route_still_hears_the_refusal(start: Start, method: str, path: str, status: int):
+    server = await start()
+    async with httpx.AsyncClient(trust_env=False) as client:
+        reply = await client.request(method, server.url + path, content=b" " * (8 << 20))
+    assert reply.status_code == status
+    assert reply.headers["x-request-id"].startswith("req-")
+
+
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+# How deep the place itself lies: the body and, for tools, the list and its function; for messages, four more.
+@pytest.mark.parametrize(("room", "status"), [(0, 200), (1, 400)])
+async def test_values_may_be_nested_to_a_depth(start: Start, room: int, status: int):
+    server = await start()
+    tools = [{"function": {"name": "f", "parameters": {"x": nested(MAX_DEPTH - 5 + room)}}}]
+    options = {"x": nested(MAX_DEPTH - 2 + room)}
+    arguments = {"x": nested(MAX_DEPTH - 7 + room)}
+    messages = [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}]
+    for fields in ({"tools": tools}, {"chat_template_kwargs": options}, {"messages": messages}):
+        reply = await server.chat(**fields)
+        assert reply.status_code == status, fields.keys()
+        if status == 400:
+            assert "nested too deeply" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 500, 5000])
+async def test_arguments_as_text_are_no_deeper(start: Start, depth: int):
+    server = await start()
+    text = '{"x":' + "[" * depth + "]" * depth + "}"
+    call = {"function": {"name": "f", "arguments": text}}
+    item = {"type": "function_call", "call_id": "c", "name": "f", "arguments": text}
+    chat = await server.chat(messages=[{"role": "assistant", "tool_calls": [call]}])
+    response = await server.post("/v1/responses", {"model": "fake", "input": [item]})
+    for reply, param in ((chat, "messages"), (response, "input")):
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+        assert "nested too deeply" in reply.json()["error"]["message"]
+
+
+async def test_brackets_within_words_are_no_depth(start: Start):
+    text = '{"x":"' + "[{" * 500 + '"}'
+    call = {"function": {"name": "f", "arguments": text}}
+    assert (await (await start()).chat(messages=[{"role": "assistant", "tool_calls": [call]}])).status_code == 200
+
+
+LONG = "é" * (MAX_PROMPT_BYTES // 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": LONG}]}),
+        ("/v1/completions", {"prompt": LONG + "x"}),
+        ("/v1/completions", {"prompt": [LONG, "x"]}),
+        ("/v1/completions", {"prompt_ids": [1] * (MAX_PROMPT_BYTES // 4 + 1), "ignored": "x" * MAX_PROMPT_BYTES}),
+        ("/v1/tokenize", {"prompt": LONG + "x"}),
+        ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": LONG}]}),
+    ],
+)
+async def test_a_prompt_has_a_largest_size(start: Start, path: str, fields: dict[str, Any]):
+    server = await start()
+    reply = await server.post(path, {"model": "fake", **fields})
+    assert reply.status_code == 400
+    assert re.search(f"holds [0-9]+ bytes of text, and {MAX_PROMPT_BYTES} are the limit", reply.text)
+    assert server.house.requests == server.house.tokenized == []
+
+
+async def test_a_prompt_of_the_largest_size_is_taken(start: Start):
+    server = await start()
+    assert (await server.post("/v1/completions", {"model": "fake", "prompt": LONG})).status_code == 200
 
 
 async def test_an_unknown_lane_is_refused(start: Start, wire: Any):

@@ -73,7 +73,8 @@ async def test_the_head_and_every_delta_leave_at_once(start: Start, fake_house: 
     async with await server.connect() as stream:
         await stream.send_all(wire.post(wire.chat(stream=True)))
         with trio.fail_after(2):
-            assert (await wire.read_until(stream, b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+            # A first byte of the body as well: some proxies hold the head back until there is one.
+            assert (await wire.read_until(stream, b": keepalive\n\n")).startswith(b"HTTP/1.1 200")
             gates[0].set()
             await wire.read_until(stream, b'"one"')
             gates[1].set()
@@ -191,8 +192,8 @@ async def test_a_silent_stream_sends_comments_also_before_the_first_token(start:
     async with await server.connect() as stream:
         await stream.send_all(wire.post(wire.chat(stream=True)))
         with trio.fail_after(2):
-            await wire.read_until(stream, b": keepalive\n\n")
-            await wire.read_until(stream, b": keepalive\n\n")
+            for _ in range(3):
+                await wire.read_until(stream, b": keepalive\n\n")
             gates[0].set()
             await wire.read_until(stream, b'"one"')
             await wire.read_until(stream, b": keepalive\n\n")
@@ -229,7 +230,8 @@ async def test_a_native_stream_has_an_event_a_token_and_a_summary(start: Start, 
     script = ["Hel", ReplyDelta("lo", (7, 8)), ReplyDelta("", (9,)), ReplyDelta("!", ())]
     server = await start(fake_house(script=script), has_keys=False)
     reply = await server.post("/v1/completions", {"model": "fake", "prompt": "hi", "stream": True})
-    *blocks, summary = reply.text.removesuffix("\n\n").split("\n\n")
+    comment, *blocks, summary = reply.text.removesuffix("\n\n").split("\n\n")
+    assert comment == ": keepalive"
     events = [json.loads(block.removeprefix("data: ")) for block in blocks]
     assert [(event["id"], event["text"]) for event in events] == [
         (100, "Hel"),
@@ -253,6 +255,6 @@ async def test_a_native_stream_has_an_event_a_token_and_a_summary(start: Start, 
 async def test_a_native_stream_that_fails_ends_with_an_error_event(start: Start, fake_house: Any):
     server = await start(fake_house(script=[EngineFaultError("The engine failed.")]), has_keys=False)
     reply = await server.post("/v1/completions", {"model": "fake", "prompt": "hi", "stream": True})
-    name, data = reply.text.removesuffix("\n\n").split("\n")
+    name, data = reply.text.removesuffix("\n\n").split("\n")[-2:]
     assert name == "event: error"
     assert json.loads(data.removeprefix("data: "))["error"]["code"] == "engine_error"

@@ -5,7 +5,7 @@ from quart import request
 from quart.wrappers import Response
 from quart_trio import QuartTrio
 
-from memra.http.generation import FrontDoor, new_request_id, read_request, stamp
+from memra.http.generation import FrontDoor, check_prompts, new_request_id, read_request, stamp
 from memra.http.item_reply import respond_in_items
 from memra.http.wire.messages_answer import MessagesAnswer
 from memra.http.wire.messages_request import COUNT_DECODER, DECODER, read_count_request, read_messages_request
@@ -28,6 +28,7 @@ def add_messages_routes(app: QuartTrio, door: FrontDoor) -> None:
         request_id = new_request_id("count", separator="_")
         caller, body = await read_request(door, request, COUNT_DECODER)
         counted = read_count_request(body, request_id=request_id, caller=caller)
+        check_prompts([counted.prompt])
         tokenized = await door.house.tokenize(TokenizeRequest(request_id, counted.model, counted.prompt))
         count = {"input_tokens": len(tokenized.token_ids)}
         return Response(msgspec.json.encode(count), content_type="application/json")

@@ -7,7 +7,7 @@ from quart import request
 from quart.wrappers import Response
 from quart_trio import QuartTrio
 
-from memra.http.generation import FrontDoor, new_request_id, read_request
+from memra.http.generation import FrontDoor, check_prompts, new_request_id, read_request
 from memra.http.wire.tokens import (
     DETOKENIZE_DECODER,
     TOKENIZE_DECODER,
@@ -27,6 +27,7 @@ def add_token_routes(app: QuartTrio, door: FrontDoor) -> None:
         request_id = new_request_id("tok")
         caller, body = await read_request(door, request, TOKENIZE_DECODER)
         wanted = read_tokenize_request(body, request_id=request_id, caller=caller)
+        check_prompts([wanted.prompt])
         answer = tokenize_answer(await door.house.tokenize(wanted))
         return Response(answer, content_type="application/json")
 

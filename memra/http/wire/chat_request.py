@@ -20,6 +20,7 @@ from memra.http.wire.generation_fields import (
 )
 from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
+from memra.http.wire.nesting import check_text_depth
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
 from memra.http.wire.thinking_fields import read_thinking
 from memra.http.wire.tool_choice import is_named, read_tool_choice
@@ -176,9 +177,10 @@ def _arguments(arguments: str | dict[str, Any] | None, place: str) -> str:
         return "{}"
     if isinstance(arguments, dict):
         return msgspec.json.encode(arguments).decode()
+    check_text_depth(arguments, param="messages")
     try:
         msgspec.json.decode(arguments, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         raise InvalidRequestError(
             f"`{place}.function.arguments` must be a JSON object, or the text of one.", param="messages"
         ) from None

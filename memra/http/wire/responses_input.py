@@ -11,6 +11,7 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.wire.assistant_turn import AssistantTurn
+from memra.http.wire.nesting import check_text_depth
 
 _ROLES = ("user", "assistant", "system", "developer")
 _ABOVE = ("system", "developer")
@@ -84,6 +85,7 @@ def _read(item: InputItem, turn: AssistantTurn, place: str) -> dict[str, Any] | 
             turn.thoughts += [_text(thoughts, f"{place}.content")] if thoughts else []
         case "function_call":
             call_id, name = _required(item.call_id, f"{place}.call_id"), _required(item.name, f"{place}.name")
+            check_text_depth(item.arguments or "", param="input")
             turn.add_call(call_id, name, item.arguments)
         case "function_call_output":
             call_id = _required(item.call_id, f"{place}.call_id")
