@@ -12,12 +12,14 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestHeaderFieldsTooLarge
 
 from memra.actors.contract import House
+from memra.http.cross_origin import add_cross_origin
 from memra.http.errors import is_unexpected, reply_to
 from memra.http.exchange import ExchangeConnection, current_exchange
 from memra.http.generation import FrontDoor
 from memra.http.protocols import MAX_HEAD_BYTES
 from memra.http.request_body import discard
 from memra.http.request_headers import MAX_HEADERS
+from memra.http.routes.auth import add_auth_routes
 from memra.http.routes.cancel import add_cancel_routes
 from memra.http.routes.chat import add_chat_routes
 from memra.http.routes.completions import add_completion_routes
@@ -76,12 +78,14 @@ def build_app(house: House, settings: HttpSettings, *, fingerprint: str, has_key
         add_rerank_routes,
         add_token_routes,
         add_cancel_routes,
+        add_auth_routes,
         add_model_routes,
         add_health_routes,
         add_metrics_routes,
     ):
         add_routes(app, door)
     app.before_request(_check_head)
+    add_cross_origin(app, settings.cors_origins)
     app.register_error_handler(HTTPException, _on_error)
     app.register_error_handler(Exception, _on_error)
     app.after_request(_complete_head)

@@ -78,6 +78,9 @@ METRIC_RESPONSE_CACHE_ENTRIES = "response_cache_entries"
 METRIC_RESPONSE_CACHE_BYTES = "response_cache_bytes"
 METRIC_WORKER_RESPAWNS = "worker_respawns_total"
 
+METRIC_IGNORED_FIELDS = "ignored_request_fields"
+"""How many request bodies held a field that this server does not know, by its name."""
+
 METRIC_LANES = "lanes"
 METRIC_SHED = "shed"
 METRIC_INTERACTIVE_STEP_MS = "interactive_step_ms"

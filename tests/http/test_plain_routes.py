@@ -1,5 +1,6 @@
 """Listings, probes, metrics and the pointer."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -98,7 +99,7 @@ async def test_the_probes_tell_of_a_prefill_and_of_the_gpu(start: Start):
 async def test_metrics_are_json(start: Start):
     server = await start()
     await server.chat()
-    assert (await server.get("/metrics")).json() == {"admitted": 1}
+    assert (await server.get("/metrics")).json() == {"admitted": 1, "ignored_request_fields": {}}
 
 
 async def test_the_root_points_to_the_api(start: Start):
@@ -117,3 +118,21 @@ async def test_what_the_caches_hold_is_json(start: Start):
     reply = await server.get("/cache/stats")
     assert reply.headers["content-type"] == "application/json"
     assert reply.json() == {"response_cache": {"hits": 1}, "prefix_cache": None}
+
+
+@pytest.mark.parametrize("headers", [{"authorization": "Bearer right"}, {"x_api_key": "right"}])
+async def test_a_key_can_be_checked_without_a_request(start: Start, fake_house: Any, headers: dict[str, str]):
+    server = await start(fake_house(valid_key="right"))
+    reply = await server.get("/v1/auth/check", **headers)
+    assert (reply.status_code, reply.content) == (204, b"")
+    assert not {"content-length", "content-type", "transfer-encoding"} & set(reply.headers)
+    refused = await server.get("/v1/auth/check")
+    assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
+
+
+@pytest.mark.parametrize("path", ["/", "/livez", "/models", "/v1/models", "/v1/models/none", "/metrics", "/none"])
+async def test_every_answer_has_an_id_of_its_own(start: Start, path: str):
+    server = await start()
+    ids = {(await server.get(path)).headers["x-request-id"] for _ in range(2)}
+    assert len(ids) == 2
+    assert all(re.fullmatch(r"req-[0-9a-f]{32}", request_id) for request_id in ids)
