@@ -47,6 +47,8 @@ LIBRARIES: dict[str, set[str]] = {
     "quart": {"http"},
     "quart_trio": {"http"},
     "hypercorn": {"http"},
+    "h11": {"http"},
+    "h2": {"http"},
     "msgspec": {"http"},
     "opentelemetry": {"telemetry", "actors.base"},
     "pluggy": {"plugins"},
