@@ -36,6 +36,9 @@ from memra.settings import HttpSettings
 
 NO_CONTENT = 204
 
+_BEFORE_ROUTES = frozenset({404, 405, 431})
+"""Refusals by which nobody has looked at the body."""
+
 _log = logging.getLogger("memra.http")
 
 
@@ -101,8 +104,8 @@ async def _check_head() -> None:
 
 
 async def _on_error(error: Exception) -> Response:
-    if isinstance(error, HTTPException):
-        # The route is wrong, or so, and nobody has looked at the body; its sender must still read the refusal.
+    if isinstance(error, HTTPException) and error.code in _BEFORE_ROUTES:
+        # Its sender must still read the refusal.
         await discard(request)
     if is_unexpected(error):
         _log.error("%s %s failed, request %s", request.method, request.path, _request_id(), exc_info=error)
