@@ -36,11 +36,13 @@ class MessageStyle:
         arguments_as_text: a tool call's arguments are JSON text instead of an object.
         empty_content: for an assistant's turn that has only tool calls.
         has_short_ids: ids of tool calls have exactly nine letters and digits.
+        has_one_system: only one system turn is read, the first.
     """
 
     arguments_as_text: bool = False
     empty_content: EmptyContent = EmptyContent.ABSENT
     has_short_ids: bool = False
+    has_one_system: bool = False
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle) -> list[dict[str, Any]]:
@@ -50,12 +52,14 @@ def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle
     for one that is there; an assistant's turn without text follows the style. Reasoning is given under each name that
     templates know. Text parts are joined by a line break. The arguments of tool calls become objects, or JSON text for
     a template that asks for text; text that is no JSON object stays as it is. Where a template takes nothing but short
-    ids of tool calls, every id becomes a digest of itself, so that calls and results still find each other.
+    ids of tool calls, every id becomes a digest of itself, so that calls and results still find each other. Where it
+    reads one system turn, those that stand above the conversation become one, with an empty line between them.
 
     Raises:
         InvalidRequestError: a content part is not text.
     """
-    return [_plain_message(message, style=style) for message in messages]
+    plain = [_plain_message(message, style=style) for message in messages]
+    return _with_one_system(plain) if style.has_one_system else plain
 
 
 def plain_copy(value: Any) -> Any:
@@ -97,6 +101,14 @@ def _plain_message(message: Mapping[str, Any], *, style: MessageStyle) -> dict[s
     if reasoning is not None:
         plain = {"thinking": reasoning, **plain, "reasoning_content": reasoning}
     return plain
+
+
+def _with_one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    num_above = next((n for n, message in enumerate(messages) if message.get("role") != "system"), len(messages))
+    if num_above < 2:  # noqa: PLR2004 - one is as it should be
+        return messages
+    above = "\n\n".join(message["content"] for message in messages[:num_above] if message.get("content"))
+    return [{**messages[0], "content": above}, *messages[num_above:]]
 
 
 def _shorten(holder: dict[str, Any], field: str) -> None:

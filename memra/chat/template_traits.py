@@ -24,6 +24,7 @@ _CALL_ID = "call00001"  # nine letters and digits: Mistral's templates accept no
 _LONG_CALL_ID = "call_0123456789abcdef01234567"  # as this server gives them
 
 _SYSTEM = {"role": "system", "content": "Be brief."}
+_SECOND_SYSTEM = {"role": "system", "content": "Be trial_kind."}
 _USER = {"role": "user", "content": "Hello."}
 _CALL_TURN: list[dict[str, Any]] = [
     _USER,
@@ -71,7 +72,7 @@ class TemplateTraits:
         variables = meta.find_undeclared_variables(environment.parse(source))
         return cls(
             supports_tools="tools" in variables and _shows_tools(render),
-            style=_find_id_style(render, _find_style(render)),
+            style=replace(_find_id_style(render, _find_style(render)), has_one_system=_reads_one_system(render)),
             variables=frozenset(variables - RESERVED_VARIABLES - environment.globals.keys()),
         )
 
@@ -105,6 +106,14 @@ class TrialTurns:
 def _shows_tools(render: Render) -> bool:
     tool = _declaration(_TOOL_NAME)
     return any(_TOOL_NAME in text for text in _trials(render, ([_USER], [_SYSTEM, _USER]), tools=[tool]))
+
+
+def _reads_one_system(render: Render) -> bool:
+    """Whether a system turn is read, and a second one below it refused or passed over."""
+    reads_one = any(_SYSTEM["content"] in text for text in _trials(render, [[_SYSTEM, _USER]], tools=None))
+    two = _trials(render, [[_SYSTEM, _SECOND_SYSTEM, _USER]], tools=None)
+    wanted = (_SYSTEM["content"], _SECOND_SYSTEM["content"])
+    return reads_one and not any(all(words in text for words in wanted) for text in two)
 
 
 def _find_style(render: Render) -> MessageStyle:

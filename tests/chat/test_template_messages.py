@@ -87,3 +87,22 @@ def test_only_plain_values_reach_a_template():
     assert copy == {"a": [1, 2.5, True, None], "b": "c", "d": "<object>"}
     assert {type(key) for key in copy} == {str}
     assert type(copy["b"]) is str
+
+
+SYSTEM = [{"role": "system", "content": text} for text in ("a", "b")]
+USER = {"role": "user", "content": "c"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
+        ([*SYSTEM, USER], [{"role": "system", "content": "a\n\nb"}, USER]),
+        ([SYSTEM[0], {"role": "system", "content": None}, USER], [SYSTEM[0], USER]),
+        ([SYSTEM[0], USER, SYSTEM[1]], [SYSTEM[0], USER, SYSTEM[1]]),
+        ([USER], [USER]),
+        (SYSTEM, [{"role": "system", "content": "a\n\nb"}]),
+    ],
+)
+def test_system_turns_above_a_conversation_become_one_where_a_template_reads_one(sent: list[Any], seen: list[Any]):
+    assert plain_messages(sent, style=MessageStyle(has_one_system=True)) == seen
+    assert len(plain_messages(sent, style=MessageStyle())) == len(sent)

@@ -8,6 +8,7 @@ from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.template import ChatTemplate
 from memra.chat.template_messages import EmptyContent, MessageStyle, plain_messages
 from memra.chat.template_traits import TemplateTraits
+from memra.messages.generation import ChatPrompt
 
 TURNS = "{% for m in messages %}{{ m.role }}{{ m.content }}{% endfor %}"
 
@@ -107,3 +108,34 @@ def test_ids_of_calls_are_shortened_where_a_template_takes_no_others(*, wants_sh
     assert result["tool_call_id"] == short_id
     assert (short_id == long_id) is not wants_short
     assert len(short_id) == 9 or not wants_short
+
+
+READS_FIRST = "{% if messages[0].role == 'system' %}{{ messages[0].content }}{% endif %}"
+REFUSES_SECOND = (
+    "{% for m in messages[1:] %}{% if m.role == 'system' %}{{ raise_exception('late') }}{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("source", "reads_one"),
+    [
+        (TURNS, False),
+        (CHATML_TEMPLATE, False),
+        (READS_FIRST, True),
+        (READS_FIRST + REFUSES_SECOND, True),
+        ("{{ messages[-1].content }}", False),
+        ("{{ raise_exception('never') }}", False),
+    ],
+)
+def test_a_template_that_loses_a_second_system_turn_is_recognised(source: str, *, reads_one: bool):
+    assert _traits(source).style.has_one_system is reads_one
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["Qwen3.5-4B", "openai-gpt-oss-120b", "mistralai-Mistral-Nemo-Instruct-2407"])
+def test_two_system_turns_reach_a_model_whose_template_takes_one(llama_cpp_models_dir: Path, name: str):
+    source = (llama_cpp_models_dir / "templates" / f"{name}.jinja").read_bytes().decode()
+    template = ChatTemplate(source, bos_text="<s>", eos_text="</s>")
+    turns = [{"role": "system", "content": text} for text in ("First words.", "Second words.")]
+    told = template.render(ChatPrompt((*turns, {"role": "user", "content": "Hello."})))
+    assert "First words.\n\nSecond words." in told
