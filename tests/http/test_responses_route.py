@@ -258,7 +258,7 @@ async def test_a_response_can_be_sent_back_as_it_came(start: Start, fake_house: 
         ({"temperature": 1e9}, "temperature"),
         ({"reasoning": {"effort": "immense"}}, "reasoning"),
         ({"prompt_cache_key": "x" * 300}, "prompt_cache_key"),
-        ({"tools": [{"type": "web_search"}]}, "tools"),
+        ({"tools": [{"type": "file_search"}]}, "tools"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"input": []}, "input"),

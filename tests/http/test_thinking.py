@@ -23,6 +23,8 @@ def effort(level: str, *, is_thinking: bool) -> dict[str, Any]:
         ({"reasoning_effort": "low"}, effort("low", is_thinking=True)),
         ({"reasoning_effort": "medium"}, effort("medium", is_thinking=True)),
         ({"reasoning_effort": "high"}, effort("high", is_thinking=True)),
+        ({"reasoning_effort": "xhigh"}, effort("high", is_thinking=True)),
+        ({"reasoning": {"effort": "max"}, "reasoning_effort": "ultra"}, effort("high", is_thinking=True)),
         ({"reasoning": {}}, {}),
         ({"reasoning": {"effort": None, "enabled": None, "exclude": False}}, {}),
         ({"reasoning": {"enabled": False}}, {"enable_thinking": False}),

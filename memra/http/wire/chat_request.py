@@ -21,6 +21,7 @@ from memra.http.wire.generation_fields import (
 from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
 from memra.http.wire.nesting import check_text_depth
+from memra.http.wire.refusal import refuse_unsupported
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
 from memra.http.wire.thinking_fields import read_thinking
 from memra.http.wire.tool_choice import is_named, read_tool_choice
@@ -34,6 +35,17 @@ _ROLES: Mapping[str, str] = {
     "assistant": "assistant",
     "tool": "tool",
 }
+_UNSUPPORTED: Mapping[str, str] = {
+    "functions": "declare them in `tools`",
+    "function_call": "use `tools` and `tool_choice`",
+    "audio": "this server answers in text",
+    "web_search_options": "this server searches nothing, so leave it out",
+}
+"""What would change an answer and is not done, with the remedy."""
+
+_IS_DEFAULT = ("auto", "none")
+"""Choices of a function that change nothing where none is declared."""
+
 _RESERVED_OPTIONS = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
@@ -42,6 +54,7 @@ class ContentPart(msgspec.Struct):
 
     type: str = "text"
     text: str | None = None
+    refusal: str | None = None
 
 
 class FunctionCall(msgspec.Struct):
@@ -68,6 +81,7 @@ class Message(msgspec.Struct):
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+    function_call: Any = None
 
 
 class ChatRequest(GenerationFields, kw_only=True):
@@ -78,6 +92,10 @@ class ChatRequest(GenerationFields, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+    functions: Any = None
+    function_call: Any = None
+    audio: Any = None
+    web_search_options: Any = None
 
 
 DECODER = msgspec.json.Decoder(ChatRequest)
@@ -91,6 +109,7 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
     """
     messages = _messages(body.messages)
     check_unsupported(body)
+    _check_unsupported_here(body)
     num_top_logprobs = read_chat_logprobs(body.logprobs, body.top_logprobs)
     check_labels(body)
     max_tokens = read_count("max_tokens", body.max_tokens)
@@ -124,6 +143,13 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
     )
 
 
+def _check_unsupported_here(body: ChatRequest) -> None:
+    for name, remedy in _UNSUPPORTED.items():
+        value = getattr(body, name)
+        if value is not None and value != [] and value not in _IS_DEFAULT:
+            refuse_unsupported(name, remedy)
+
+
 def _messages(messages: Sequence[Message]) -> tuple[Mapping[str, Any], ...]:
     if not messages:
         raise InvalidRequestError("`messages` must hold at least one message.", param="messages")
@@ -137,6 +163,10 @@ def _message(message: Message, place: str) -> Mapping[str, Any]:
     if message.tool_calls and role != "assistant":
         raise InvalidRequestError(
             f"`{place}.tool_calls` is only allowed on the assistant's messages.", param="messages"
+        )
+    if message.function_call is not None:
+        raise InvalidRequestError(
+            f"`{place}.function_call` is not supported by this server; send the call in `tool_calls`.", param="messages"
         )
     meaning: dict[str, Any] = {"role": role, "content": _content(message.content, place)}
     if message.name is not None:
@@ -156,13 +186,15 @@ def _message(message: Message, place: str) -> Mapping[str, Any]:
 def _content(content: str | list[ContentPart] | None, place: str) -> str | None:
     if not isinstance(content, list):
         return content
-    for index, part in enumerate(content):
-        if part.type != "text" or part.text is None:
-            raise InvalidRequestError(
-                f"`{place}.content[{index}]` must be a text part; this server takes no other kind.", param="messages"
-            )
     # Text parts are lines to llama-server and vLLM as well; OpenAI does not say.
-    return "\n".join(part.text or "" for part in content)
+    return "\n".join(_part(part, f"{place}.content[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: ContentPart, place: str) -> str:
+    text = {"text": part.text, "refusal": part.refusal}.get(part.type)
+    if text is None:
+        raise InvalidRequestError(f"`{place}` must be a text part; this server takes no other kind.", param="messages")
+    return text
 
 
 def _tool_call(call: ToolCall, place: str) -> Mapping[str, Any]:

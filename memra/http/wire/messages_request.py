@@ -27,9 +27,6 @@ NAMES: Mapping[str, str] = {
 """What fields of a chat completion are called here."""
 
 _CHOICES: Mapping[str, str] = {"auto": "auto", "none": "none", "any": "required"}
-_EFFORTS: Mapping[str, str] = {"xhigh": "high", "max": "high"}
-"""Levels above the highest that templates know."""
-
 _THINKS: Mapping[str, bool] = {"enabled": True, "adaptive": True, "disabled": False}
 
 
@@ -81,6 +78,7 @@ class CountRequest(msgspec.Struct, kw_only=True):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: dict[str, Any] | None = None  # where `output_config.format` stood at first; agents still write it
     mcp_servers: Any = None
     container: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -146,8 +144,8 @@ def _prompt_fields(body: CountRequest) -> Mapping[str, Any]:
         "tool_choice": _tool_choice(choice),
         "parallel_tool_calls": False if choice and choice.disable_parallel_tool_use else None,
         "enable_thinking": _thinks(body.thinking),
-        "reasoning_effort": _EFFORTS.get(config.effort, config.effort) if config.effort else None,
-        "response_format": _response_format(config.format),
+        "reasoning_effort": config.effort,
+        "response_format": _response_format(body.output_format if config.format is None else config.format),
         "chat_template_kwargs": body.chat_template_kwargs,
     }
 

@@ -35,6 +35,9 @@ _UNSUPPORTED: Mapping[str, str] = {
     "context_management": "leave it out",
     "moderation": "leave it out",
 }
+_SEARCH = "web_search"
+"""What the types of searches begin with. Agents offer them unasked, and a model that is offered one need not use it."""
+
 _TRUNCATIONS = (None, "disabled")
 _SAME = (
     "parallel_tool_calls",
@@ -141,7 +144,13 @@ def _check_unsupported(body: ResponsesRequest) -> None:
 
 
 def _tools(tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    """Return the functions; offers to search are left out, since nothing here could search."""
+    return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools) if not _is_search(tool)]
+
+
+def _is_search(tool: Mapping[str, Any]) -> bool:
+    kind = tool.get("type")
+    return isinstance(kind, str) and kind.startswith(_SEARCH)
 
 
 def _tool(tool: Mapping[str, Any], place: str) -> Mapping[str, Any]:

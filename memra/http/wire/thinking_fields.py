@@ -18,6 +18,10 @@ from memra.http.wire.sampling_fields import SamplingFields
 _IS_THINKING: Mapping[str, bool] = {"none": False, "minimal": False, "low": True, "medium": True, "high": True}
 """Levels of effort, and whether a model thinks at all at that level."""
 
+_ABOVE_HIGH = frozenset({"xhigh", "max", "ultra"})
+"""What agents call levels above the highest that templates know: `high` is meant. A template with a rung of its own is
+asked by `chat_template_kwargs`."""
+
 _Option = tuple[str, str, bool | str]
 """The place that asks, the template variable that it sets, and the value."""
 
@@ -94,7 +98,8 @@ def _options(fields: ThinkingFields) -> Iterator[_Option]:
 
 
 def _effort(place: str, effort: str) -> Iterator[_Option]:
-    if effort not in _IS_THINKING:
-        refuse(place, f"one of {', '.join(_IS_THINKING)}")
-    yield place, "enable_thinking", _IS_THINKING[effort]
-    yield place, "reasoning_effort", effort
+    level = "high" if effort in _ABOVE_HIGH else effort
+    if level not in _IS_THINKING:
+        refuse(place, f"one of {', '.join(_IS_THINKING)}, xhigh, max, ultra")
+    yield place, "enable_thinking", _IS_THINKING[level]
+    yield place, "reasoning_effort", level
