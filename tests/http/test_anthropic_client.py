@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import trio
+from pydantic import BaseModel
 
 from memra.errors import BusyError, OverloadedError, UnknownModelError
 from memra.messages.generation import ReplyDelta, ReplyFinished, ToolCallDelta, Usage
@@ -23,6 +24,11 @@ SCRIPT = [
     ReplyDelta("", (4,), tool_calls=(ToolCallDelta(0, '{"a":', "call_1", "f"),)),
     ReplyDelta("", (5,), tool_calls=(ToolCallDelta(0, "1}"), ToolCallDelta(1, "{}", "call_2", "g"))),
 ]
+
+
+class Person(BaseModel):
+    name: str
+    age: int
 
 
 @pytest.fixture
@@ -78,6 +84,32 @@ async def test_its_blocks_go_back_as_they_came(start: Start, script: Any):
     await with_client(server, talk)
     roles = [message["role"] for message in server.house.requests[1].prompt.messages]
     assert roles == ["user", "assistant", "tool", "tool"]
+
+
+@pytest.mark.parametrize(
+    ("thinking", "wanted"),
+    [({"type": "enabled", "budget_tokens": 1024}, True), ({"type": "disabled"}, False)],
+)
+async def test_it_asks_for_thoughts_and_reads_them_streamed(
+    start: Start, script: Any, *, thinking: dict[str, Any], wanted: bool
+):
+    def read(client: Any) -> tuple[list[str], Any]:
+        with client.messages.stream(**{**ASK, "max_tokens": 2048}, thinking=thinking) as stream:
+            thoughts = [event.thinking for event in stream if event.type == "thinking"]
+            return thoughts, stream.get_final_message()
+
+    server = await start(script)
+    thoughts, final = await with_client(server, read)
+    assert thoughts == ["hm"]
+    assert (final.content[0].type, final.content[0].thinking) == ("thinking", "hm")
+    assert server.house.requests[0].prompt.template_options["enable_thinking"] is wanted
+
+
+async def test_it_parses_an_answer_of_a_class(start: Start, fake_house: Any):
+    server = await start(fake_house(script=['{"name":"Ada",', '"age":36}']))
+    message = await with_client(server, lambda client: client.messages.parse(**ASK, output_format=Person))
+    assert message.parsed_output == Person(name="Ada", age=36)
+    assert '"required":["name","age"]' in server.house.requests[0].grammar.source
 
 
 async def test_it_counts_tokens(start: Start):

@@ -8,11 +8,18 @@ import httpx
 import openai
 import pytest
 import trio
+from pydantic import BaseModel
 
 from memra.errors import BusyError, EngineFaultError, UnknownModelError
+from memra.types import ModelTask
 
 Start = Callable[..., Awaitable[Any]]
 MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+class Person(BaseModel):
+    name: str
+    age: int
 
 
 async def with_client(server: Any, work: Callable[[openai.OpenAI], Any]) -> Any:
@@ -55,8 +62,39 @@ async def test_it_reads_completions_whole_and_streamed(start: Start):
 
 
 async def test_it_lists_the_models(start: Start):
-    models = await with_client(await start(), lambda client: list(client.models.list()))
-    assert [model.id for model in models] == ["fake", "org/other"]
+    def read(client: openai.OpenAI) -> list[str]:
+        return [*(model.id for model in client.models.list()), client.models.retrieve("org/other").id]
+
+    assert await with_client(await start(), read) == ["fake", "org/other", "org/other"]
+
+
+async def test_it_parses_an_answer_of_a_class(start: Start, fake_house: Any):
+    server = await start(fake_house(script=['{"name":"Ada",', '"age":36}']))
+
+    def parse(client: openai.OpenAI) -> list[Any]:
+        body: Any = {"model": "fake", "messages": MESSAGES, "response_format": Person}
+        with client.chat.completions.stream(**body) as stream:
+            streamed = stream.get_final_completion()
+        return [client.chat.completions.parse(**body), streamed]
+
+    parsed = [answer.choices[0].message.parsed for answer in await with_client(server, parse)]
+    assert parsed == [Person(name="Ada", age=36)] * 2
+    assert '"required":["name","age"]' in server.house.requests[0].grammar.source
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64", openai.omit])
+async def test_it_reads_vectors_however_they_are_written(start: Start, fake_house: Any, encoding: Any):
+    server = await start(fake_house(tasks={"fake": ModelTask.EMBED}))
+    made = await with_client(
+        server,
+        lambda client: client.embeddings.create(model="fake", input=["a", "b"], encoding_format=encoding),
+    )
+    rows = [row.embedding for row in made.data]
+    if encoding == "base64":
+        assert all(isinstance(row, str) for row in rows)
+    else:
+        assert rows == [[0.0, 4.0, 3.0], [3.0, 4.0, 3.0]]
+    assert made.usage.prompt_tokens == 14
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 import trio
+from pydantic import BaseModel
 
 from memra.errors import BusyError, EngineFaultError
 from memra.messages.generation import ReplyDelta, ReplyFinished, ToolCallDelta, Usage
@@ -22,6 +23,11 @@ SCRIPT = [
     ReplyDelta("", (4,), tool_calls=(ToolCallDelta(0, '{"a":', "call_1", "f"),)),
     ReplyDelta("", (5,), tool_calls=(ToolCallDelta(0, "1}"), ToolCallDelta(1, "{}", "call_2", "g"))),
 ]
+
+
+class Person(BaseModel):
+    name: str
+    age: int
 
 
 @pytest.fixture
@@ -60,6 +66,20 @@ async def test_it_puts_a_stream_together(start: Start, script: Any):
     arguments = [event.snapshot for event in events if event.type == "response.function_call_arguments.delta"]
     assert arguments == ['{"a":', '{"a":1}', "{}"]
     assert [item.type for item in final.output] == ["reasoning", "message", "function_call", "function_call"]
+
+
+async def test_it_parses_an_answer_of_a_class(start: Start, fake_house: Any):
+    server = await start(fake_house(script=['{"name":"Ada",', '"age":36}']))
+
+    def parse(client: openai.OpenAI) -> list[Any]:
+        body: Any = {"model": "fake", "input": "hi", "text_format": Person}
+        with client.responses.stream(**body) as stream:
+            streamed = stream.get_final_response()
+        return [client.responses.parse(**body), streamed]
+
+    parsed = [answer.output_parsed for answer in await with_client(server, parse)]
+    assert parsed == [Person(name="Ada", age=36)] * 2
+    assert '"required":["name","age"]' in server.house.requests[0].grammar.source
 
 
 async def test_its_items_go_back_as_they_came(start: Start, script: Any):
