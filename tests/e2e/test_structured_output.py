@@ -129,6 +129,8 @@ def test_a_stream_concatenates_to_the_whole_answer(server: Server):
         ({"regex": "(yes|no), [a-z]{3,9}!"}, "(yes|no), [a-z]{3,9}!"),
         ({"grammar": 'root ::= ("ab" | "cd"){2} "."'}, r"(ab|cd){2}\."),
         ({"grammar": 'start: WORD " " WORD\nWORD: /[A-Z][a-z]{1,5}/'}, "[A-Z][a-z]{1,5} [A-Z][a-z]{1,5}"),
+        ({"guided_choice": ["hello 😀", 'a "b"\\c', "x\ty"]}, r'hello 😀|a "b"\\c|x\ty'),
+        ({"structured_outputs": {"regex": "[0-9]{4}"}}, "[0-9]{4}"),
     ],
 )
 def test_grammars_and_regular_expressions_hold(server: Server, fields: dict[str, Any], pattern: str):

@@ -34,6 +34,33 @@ def _schema(text: str) -> AnswerGrammar:
         ),
         ({"response_format": {"type": "json_schema", "json_schema": SCHEMA}}, _schema(SCHEMA_TEXT)),
         ({"grammar": 'root ::= "a"'}, AnswerGrammar(GrammarKind.RULES, 'root ::= "a"', "grammar")),
+        ({"guided_json": SCHEMA}, AnswerGrammar(GrammarKind.JSON_SCHEMA, SCHEMA_TEXT, "guided_json")),
+        ({"guided_json": SCHEMA_TEXT}, AnswerGrammar(GrammarKind.JSON_SCHEMA, SCHEMA_TEXT, "guided_json")),
+        ({"json_schema": SCHEMA}, AnswerGrammar(GrammarKind.JSON_SCHEMA, SCHEMA_TEXT, "json_schema")),
+        ({"guided_regex": "a+"}, AnswerGrammar(GrammarKind.REGEX, "a+", "guided_regex")),
+        ({"guided_grammar": "start: A"}, AnswerGrammar(GrammarKind.RULES, "start: A", "guided_grammar")),
+        (
+            {"guided_choice": ["é", 'a"b']},
+            AnswerGrammar(GrammarKind.RULES, 'start: "é" | "a\\"b"', "guided_choice"),
+        ),
+        (
+            {"structured_outputs": {"json": SCHEMA}},
+            AnswerGrammar(GrammarKind.JSON_SCHEMA, SCHEMA_TEXT, "structured_outputs"),
+        ),
+        (
+            {"structured_outputs": {"json_object": True, "regex": None}},
+            AnswerGrammar(GrammarKind.JSON_SCHEMA, '{"type":"object"}', "structured_outputs"),
+        ),
+        (
+            {"structured_outputs": {"choice": ["a", "b"]}},
+            AnswerGrammar(GrammarKind.RULES, 'start: "a" | "b"', "structured_outputs"),
+        ),
+        ({"structured_outputs": {"regex": "a"}}, AnswerGrammar(GrammarKind.REGEX, "a", "structured_outputs")),
+        (
+            {"structured_outputs": {"grammar": "r ::= x"}},
+            AnswerGrammar(GrammarKind.RULES, "r ::= x", "structured_outputs"),
+        ),
+        ({"structured_outputs": {}, "guided_json": None, "guided_choice": None}, None),
         ({"regex": "a+", "response_format": {"type": "text"}}, AnswerGrammar(GrammarKind.REGEX, "a+", "regex")),
     ],
 )

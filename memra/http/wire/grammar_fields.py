@@ -1,4 +1,4 @@
-"""The fields that say what an answer must look like: `response_format`, `grammar` and `regex`.
+"""The fields that say what an answer must look like: `response_format`, `grammar` and `regex`; see `guided_fields` too.
 
 Refuses to know whether a schema or a grammar is valid: templating finds that out, before any header is sent. Called by
 `memra.http.wire.chat_request` and `completion_request`.
@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from memra.errors import InvalidRequestError
+from memra.http.wire.guided_fields import ANY_OBJECT, GuidedFields, read_guided
 from memra.http.wire.refusal import refuse
 from memra.messages.constraint import AnswerGrammar, GrammarKind
 
-_ANY_OBJECT = '{"type":"object"}'
 _SCHEMA_LABELS = frozenset({"name", "description", "strict"})
 """Beside a schema; without effect, since every schema is held to the letter."""
 
 
-class GrammarFields(msgspec.Struct, kw_only=True):
+class GrammarFields(GuidedFields, kw_only=True):  # msgspec's structs cannot have two bases with fields
     """What an answer must match; at most one of them, and an explicit null says nothing."""
 
     response_format: Any = None
@@ -35,6 +35,7 @@ def read_grammar(fields: GrammarFields) -> AnswerGrammar | None:
         _read_format(fields.response_format),
         None if fields.grammar is None else AnswerGrammar(GrammarKind.RULES, fields.grammar, "grammar"),
         None if fields.regex is None else AnswerGrammar(GrammarKind.REGEX, fields.regex, "regex"),
+        *read_guided(fields),
     ]
     asked = [grammar for grammar in grammars if grammar is not None]
     if len(asked) > 1:
@@ -53,7 +54,7 @@ def _read_format(value: Any) -> AnswerGrammar | None:
         return None
     if kind not in ("json_object", "json_schema"):
         refuse("response_format.type", "one of text, json_object, json_schema")
-    schema = _ANY_OBJECT if kind == "json_object" else _read_schema(value.get("json_schema"))
+    schema = ANY_OBJECT if kind == "json_object" else _read_schema(value.get("json_schema"))
     return AnswerGrammar(GrammarKind.JSON_SCHEMA, schema, "response_format")
 
 
