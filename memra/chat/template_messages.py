@@ -37,12 +37,14 @@ class MessageStyle:
         empty_content: for an assistant's turn that has only tool calls.
         has_short_ids: ids of tool calls have exactly nine letters and digits.
         has_one_system: only one system turn is read, the first.
+        has_no_late_system: a system turn below the first turn of a user is not read.
     """
 
     arguments_as_text: bool = False
     empty_content: EmptyContent = EmptyContent.ABSENT
     has_short_ids: bool = False
     has_one_system: bool = False
+    has_no_late_system: bool = False
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle) -> list[dict[str, Any]]:
@@ -53,13 +55,16 @@ def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle
     templates know. Text parts are joined by a line break. The arguments of tool calls become objects, or JSON text for
     a template that asks for text; text that is no JSON object stays as it is. Where a template takes nothing but short
     ids of tool calls, every id becomes a digest of itself, so that calls and results still find each other. Where it
-    reads one system turn, those that stand above the conversation become one, with an empty line between them.
+    reads one system turn, those that stand above the conversation become one, with an empty line between them; where it
+    reads none further below, those go into the user's turn beside them, where their words stand at the place they had.
 
     Raises:
         InvalidRequestError: a content part is not text.
     """
     plain = [_plain_message(message, style=style) for message in messages]
-    return _with_one_system(plain) if style.has_one_system else plain
+    if style.has_one_system:
+        plain = _with_one_system(plain)
+    return _without_late_system(plain) if style.has_no_late_system else plain
 
 
 def plain_copy(value: Any) -> Any:
@@ -104,11 +109,34 @@ def _plain_message(message: Mapping[str, Any], *, style: MessageStyle) -> dict[s
 
 
 def _with_one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    num_above = next((n for n, message in enumerate(messages) if message.get("role") != "system"), len(messages))
+    num_above = _num_system_above(messages)
     if num_above < 2:  # noqa: PLR2004 - one is as it should be
         return messages
-    above = "\n\n".join(message["content"] for message in messages[:num_above] if message.get("content"))
-    return [{**messages[0], "content": above}, *messages[num_above:]]
+    return [_joined(messages[0], *messages[1:num_above]), *messages[num_above:]]
+
+
+def _without_late_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    num_above = _num_system_above(messages)
+    turns, was_system = messages[:num_above], False
+    for message in messages[num_above:]:
+        is_system = message.get("role") == "system"
+        turn = {**message, "role": "user"} if is_system else message
+        if (is_system or was_system) and turn.get("role") == "user" and turns and turns[-1].get("role") == "user":
+            turns[-1] = _joined(turns[-1], turn)
+        else:
+            turns.append(turn)
+        was_system = is_system
+    return turns
+
+
+def _num_system_above(messages: Sequence[Mapping[str, Any]]) -> int:
+    return next((n for n, message in enumerate(messages) if message.get("role") != "system"), len(messages))
+
+
+def _joined(first: dict[str, Any], *others: Mapping[str, Any]) -> dict[str, Any]:
+    """The first turn, with the words of all."""
+    texts = [message["content"] for message in (first, *others) if message.get("content")]
+    return {**first, "content": "\n\n".join(texts)}
 
 
 def _shorten(holder: dict[str, Any], field: str) -> None:

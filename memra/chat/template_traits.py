@@ -26,6 +26,7 @@ _LONG_CALL_ID = "call_0123456789abcdef01234567"  # as this server gives them
 _SYSTEM = {"role": "system", "content": "Be brief."}
 _SECOND_SYSTEM = {"role": "system", "content": "Be trial_kind."}
 _USER = {"role": "user", "content": "Hello."}
+_ASSISTANT = {"role": "assistant", "content": "Hello."}
 _CALL_TURN: list[dict[str, Any]] = [
     _USER,
     {
@@ -72,7 +73,11 @@ class TemplateTraits:
         variables = meta.find_undeclared_variables(environment.parse(source))
         return cls(
             supports_tools="tools" in variables and _shows_tools(render),
-            style=replace(_find_id_style(render, _find_style(render)), has_one_system=_reads_one_system(render)),
+            style=replace(
+                _find_id_style(render, _find_style(render)),
+                has_one_system=_reads_one_system(render),
+                has_no_late_system=_reads_no_late_system(render),
+            ),
             variables=frozenset(variables - RESERVED_VARIABLES - environment.globals.keys()),
         )
 
@@ -99,7 +104,7 @@ class TrialTurns:
         """
         tool = _declaration(_TOOL_NAME)
         calls = "".join(_trials(render, [plain_messages(_CALL_TURN, style=style)], tools=[tool]))
-        talk = [_USER, {"role": "assistant", "content": "Hello."}, _USER]
+        talk = [_USER, _ASSISTANT, _USER]
         return cls(calls, "".join(_trials(render, [talk], tools=None)))
 
 
@@ -114,6 +119,14 @@ def _reads_one_system(render: Render) -> bool:
     two = _trials(render, [[_SYSTEM, _SECOND_SYSTEM, _USER]], tools=None)
     wanted = (_SYSTEM["content"], _SECOND_SYSTEM["content"])
     return reads_one and not any(all(words in text for words in wanted) for text in two)
+
+
+def _reads_no_late_system(render: Render) -> bool:
+    """Whether a user's words are read, and those of a system turn below them refused or passed over at some place."""
+    reads_user = any(_USER["content"] in text for text in _trials(render, [[_USER]], tools=None))
+    places = ([_USER, _SECOND_SYSTEM], [_USER, _ASSISTANT, _SECOND_SYSTEM, _USER])
+    shown = [_SECOND_SYSTEM["content"] in text for text in _trials(render, places, tools=None)]
+    return reads_user and not (len(shown) == len(places) and all(shown))
 
 
 def _find_style(render: Render) -> MessageStyle:

@@ -96,6 +96,34 @@ USER = {"role": "user", "content": "c"}
 @pytest.mark.parametrize(
     ("sent", "seen"),
     [
+        ("u s", "u+s"),
+        ("s u s", "s u+s"),
+        ("u s a u", "u+s a u"),
+        ("u a s u", "u a s+u"),
+        ("u s s", "u+s+s"),
+        ("u a t s", "u a t s!"),
+        ("u a s", "u a s!"),
+        ("u a u s a", "u a u+s a"),
+        ("s s u u", "s s u u"),
+    ],
+)
+def test_late_system_turns_go_into_the_users_turn_beside_them(sent: str, seen: str):
+    """Turns by the letter of their role and their place; `+` joins, and `!` is a system turn that is now the user's."""
+    roles = {"s": "system", "u": "user", "a": "assistant", "t": "tool"}
+    turns = [{"role": roles[letter], "content": f"{letter}{place}"} for place, letter in enumerate(sent.split())]
+    told = plain_messages(turns, style=MessageStyle(has_no_late_system=True))
+    texts = iter(turn["content"] for turn in turns)
+    wanted = []
+    for group in seen.split():
+        letters = group.rstrip("!").split("+")
+        role = "user" if group.endswith("!") or "u" in letters else roles[letters[0]]
+        wanted.append({"role": role, "content": "\n\n".join(next(texts) for _ in letters)})
+    assert told == wanted
+
+
+@pytest.mark.parametrize(
+    ("sent", "seen"),
+    [
         ([*SYSTEM, USER], [{"role": "system", "content": "a\n\nb"}, USER]),
         ([SYSTEM[0], {"role": "system", "content": None}, USER], [SYSTEM[0], USER]),
         ([SYSTEM[0], USER, SYSTEM[1]], [SYSTEM[0], USER, SYSTEM[1]]),

@@ -131,6 +131,20 @@ def test_a_template_that_loses_a_second_system_turn_is_recognised(source: str, *
     assert _traits(source).style.has_one_system is reads_one
 
 
+@pytest.mark.parametrize(
+    ("source", "reads_none"),
+    [
+        (TURNS, False),
+        (CHATML_TEMPLATE, False),
+        (TURNS + REFUSES_SECOND, True),
+        ("{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}", True),
+        ("{{ raise_exception('never') }}", False),
+    ],
+)
+def test_a_template_that_loses_a_late_system_turn_is_recognised(source: str, *, reads_none: bool):
+    assert _traits(source).style.has_no_late_system is reads_none
+
+
 @pytest.mark.models
 @pytest.mark.parametrize("name", ["Qwen3.5-4B", "openai-gpt-oss-120b", "mistralai-Mistral-Nemo-Instruct-2407"])
 def test_two_system_turns_reach_a_model_whose_template_takes_one(llama_cpp_models_dir: Path, name: str):
@@ -139,3 +153,5 @@ def test_two_system_turns_reach_a_model_whose_template_takes_one(llama_cpp_model
     turns = [{"role": "system", "content": text} for text in ("First words.", "Second words.")]
     told = template.render(ChatPrompt((*turns, {"role": "user", "content": "Hello."})))
     assert "First words.\n\nSecond words." in told
+    late = template.render(ChatPrompt((turns[0], {"role": "user", "content": "Hello."}, turns[1])))
+    assert "Hello.\n\nSecond words." in late
