@@ -5,7 +5,11 @@ from typing import Any
 
 import pytest
 
+from memra.messages.generation import ReplyDelta, ReplyFinished, ToolCallDelta, Usage
+from memra.types import StopCause
+
 Start = Callable[..., Awaitable[Any]]
+USAGE = Usage(3, 2, 1, 0.25)
 CACHED = {"cache_control": {"type": "ephemeral"}}
 SCHEMA = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -197,6 +201,24 @@ async def test_an_agent_that_speaks_chat_is_understood(start: Start):
     assert request.prompt.messages[3]["reasoning_content"] == "A file."
     assert request.prompt.messages[5]["content"] == "No."
     assert request.prompt.template_options == {"enable_thinking": True, "reasoning_effort": "high"}
+
+
+async def test_functions_in_a_group_are_called_by_both_names(start: Start, fake_house: Any):
+    groups = [
+        {"type": "namespace", "name": name, "tools": [{"type": "function", "name": "close", "parameters": SCHEMA}]}
+        for name in ("agents", "mcp__files__")
+    ]
+    calls = tuple(ToolCallDelta(at, "{}", f"call_{at}", name) for at, name in enumerate(("agents__close", "shell")))
+    script = [ReplyDelta("", (1,), tool_calls=calls)]
+    server = await start(fake_house(script=script, finish=ReplyFinished(StopCause.TOOL_CALLS, USAGE)))
+    body = {**CODE_AGENT_OVER_RESPONSES, "tools": [*CODE_AGENT_OVER_RESPONSES["tools"], *groups], "stream": False}
+    output = (await server.post("/v1/responses", body)).json()["output"]
+    assert [(call["name"], call.get("namespace")) for call in output] == [("close", "agents"), ("shell", None)]
+    again = await server.post("/v1/responses", {**body, "input": [*body["input"], *output]})
+    assert again.status_code == 200
+    prompt = server.house.requests[1].prompt
+    assert [tool["function"]["name"] for tool in prompt.tools] == ["shell", "agents__close", "mcp__files__close"]
+    assert [call["function"]["name"] for call in prompt.messages[-1]["tool_calls"]] == ["agents__close", "shell"]
 
 
 async def test_a_search_that_must_be_used_is_refused(start: Start):

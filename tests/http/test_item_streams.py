@@ -107,8 +107,8 @@ def messages_content(stream: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @given(answers(), st.sampled_from([StopCause.END_OF_SEQUENCE, StopCause.MAX_TOKENS]))
 def test_a_streamed_response_is_the_whole_one(deltas: list[ReplyDelta], stop: StopCause):
     finished = ReplyFinished(stop, USAGE)
-    expected = whole(ResponsesAnswer(STAMP, {}), deltas, finished)
-    stream = streamed(ResponsesAnswer(STAMP, {}), deltas, finished)
+    expected = whole(ResponsesAnswer(STAMP, {}, {}), deltas, finished)
+    stream = streamed(ResponsesAnswer(STAMP, {}, {}), deltas, finished)
     assert [event["sequence_number"] for event in stream] == list(range(len(stream)))
     assert stream[-1]["response"] == expected
     assert responses_output(stream) == expected["output"]
@@ -126,7 +126,9 @@ def test_a_streamed_message_is_the_whole_one(deltas: list[ReplyDelta], stop: Sto
     }
 
 
-@pytest.mark.parametrize("make", [lambda: ResponsesAnswer(STAMP, {}), lambda: MessagesAnswer(STAMP, stop_sequences=())])
+@pytest.mark.parametrize(
+    "make", [lambda: ResponsesAnswer(STAMP, {}, {}), lambda: MessagesAnswer(STAMP, stop_sequences=())]
+)
 def test_a_joined_answer_is_the_one_that_came_in_pieces(make: Any):
     deltas = [ReplyDelta("", reasoning="hm"), ReplyDelta("say"), *call_deltas(0, "x", 3), *call_deltas(1, "y", 2)]
     joined = ReplyDelta("say", reasoning="hm", tool_calls=tuple(call for delta in deltas for call in delta.tool_calls))

@@ -14,6 +14,7 @@ from memra.http.errors import error_object
 from memra.http.wire.answer import Stamp, encode, late_error
 from memra.http.wire.answer_items import AnswerItems, Item, ItemKind, Step
 from memra.http.wire.responses_object import INCOMPLETE_CAUSES, failure_object, item_object, part_object, response_usage
+from memra.http.wire.responses_tools import GroupedName
 from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyStarted
 from memra.types import StopCause
 
@@ -31,10 +32,12 @@ class ResponsesAnswer:
     Args:
         stamp: of the answer.
         echo: what the response repeats of its request.
+        grouped: functions that stand in groups, by the name that the model calls them by.
     """
 
-    def __init__(self, stamp: Stamp, echo: Mapping[str, Any]) -> None:
+    def __init__(self, stamp: Stamp, echo: Mapping[str, Any], grouped: Mapping[str, GroupedName]) -> None:
         """Write down what never changes."""
+        self._grouped = grouped
         self._items = AnswerItems()
         self._suffix = stamp.request_id.partition("_")[2]
         self._number = 0
@@ -132,7 +135,9 @@ class ResponsesAnswer:
         return done + self._event("response.output_item.done", output_index=item.index, item=self._item(item))
 
     def _item(self, item: Item) -> dict[str, Any]:
-        return item_object(item, item_id=self._item_id(item))
+        shown = item_object(item, item_id=self._item_id(item))
+        grouped = self._grouped.get(item.name) if item.kind is ItemKind.CALL else None
+        return shown if grouped is None else {**shown, "namespace": grouped.namespace, "name": grouped.name}
 
     def _item_id(self, item: Item) -> str:
         prefix = {ItemKind.REASONING: "rs", ItemKind.TEXT: "msg", ItemKind.CALL: "fc"}[item.kind]

@@ -12,6 +12,7 @@ import msgspec
 from memra.errors import InvalidRequestError
 from memra.http.wire.assistant_turn import AssistantTurn
 from memra.http.wire.nesting import check_text_depth
+from memra.http.wire.responses_tools import GroupedName
 
 _ROLES = ("user", "assistant", "system", "developer")
 _ABOVE = ("system", "developer")
@@ -35,6 +36,7 @@ class InputItem(msgspec.Struct):
     content: str | list[InputPart] | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: str | None = None
     output: str | list[InputPart] | None = None
     summary: list[InputPart] | None = None
@@ -86,7 +88,8 @@ def _read(item: InputItem, turn: AssistantTurn, place: str) -> dict[str, Any] | 
         case "function_call":
             call_id, name = _required(item.call_id, f"{place}.call_id"), _required(item.name, f"{place}.name")
             check_text_depth(item.arguments or "", param="input")
-            turn.add_call(call_id, name, item.arguments)
+            shown = GroupedName(item.namespace, name).joined if item.namespace else name
+            turn.add_call(call_id, shown, item.arguments)
         case "function_call_output":
             call_id = _required(item.call_id, f"{place}.call_id")
             return {"role": "tool", "tool_call_id": call_id, "content": _text(item.output, f"{place}.output")}

@@ -4,16 +4,16 @@ The server keeps nothing between requests: fields that ask for what was kept, or
 tools that OpenAI would run itself. Refuses to know templates. Called by `memra.http.routes.responses`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
 from memra.http.wire.chat_translation import read_as_chat
 from memra.http.wire.refusal import refuse, refuse_unsupported
 from memra.http.wire.responses_input import InputItem, read_input
+from memra.http.wire.responses_tools import read_tools
 from memra.messages.generation import GenerationRequest
 from memra.types import RequestId
 
@@ -35,9 +35,6 @@ _UNSUPPORTED: Mapping[str, str] = {
     "context_management": "leave it out",
     "moderation": "leave it out",
 }
-_SEARCH = "web_search"
-"""What the types of searches begin with. Agents offer them unasked, and a model that is offered one need not use it."""
-
 _TRUNCATIONS = (None, "disabled")
 _SAME = (
     "parallel_tool_calls",
@@ -115,7 +112,7 @@ def read_responses_request(body: ResponsesRequest, *, request_id: RequestId, cal
     fields = {
         "model": body.model,
         "messages": read_input(body.input, instructions=body.instructions),
-        "tools": _tools(body.tools or ()),
+        "tools": read_tools(body.tools or ()),
         "tool_choice": _tool_choice(body.tool_choice),
         "response_format": _response_format(body.text),
         "max_completion_tokens": body.max_output_tokens,
@@ -141,28 +138,6 @@ def _check_unsupported(body: ResponsesRequest) -> None:
         refuse_unsupported("top_logprobs")
     if "message.output_text.logprobs" in (body.include or ()):
         refuse("include", "without message.output_text.logprobs, which this server does not give here")
-
-
-def _tools(tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the functions; offers to search are left out, since nothing here could search."""
-    return [_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools) if not _is_search(tool)]
-
-
-def _is_search(tool: Mapping[str, Any]) -> bool:
-    kind = tool.get("type")
-    return isinstance(kind, str) and kind.startswith(_SEARCH)
-
-
-def _tool(tool: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    if tool.get("type") != "function":
-        raise InvalidRequestError(
-            f'`{place}.type` must be "function": this server runs no tools of its own.', param="tools"
-        )
-    if not (isinstance(tool.get("name"), str) and tool["name"]):
-        raise InvalidRequestError(f"`{place}.name` must be a name.", param="tools")
-    wanted = ("name", "description", "parameters", "strict")
-    function = {name: tool[name] for name in wanted if tool.get(name) is not None}
-    return {"type": "function", "function": function}
 
 
 def _tool_choice(choice: str | Mapping[str, Any] | None) -> str | Mapping[str, Any] | None:
