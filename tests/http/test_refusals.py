@@ -107,6 +107,7 @@ def message(**fields: Any) -> dict[str, Any]:
         ({"regex": "a", "guided_regex": "b"}, "guided_regex"),
         ({"guided_json": "{"}, "guided_json"),
         ({"guided_json": "[1]"}, "guided_json"),
+        ({"guided_json": '{"a":' * 200 + "1" + "}" * 200}, "guided_json"),
         ({"json_schema": True}, "json_schema"),
         ({"guided_choice": []}, "guided_choice"),
         ({"guided_choice": ["a", ""]}, "guided_choice"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from memra.http.wire.nesting import check_text_depth
 from memra.http.wire.refusal import field_of, refuse
 from memra.messages.constraint import AnswerGrammar, GrammarKind
 
@@ -67,6 +68,7 @@ def read_guided(fields: GuidedFields) -> Iterator[AnswerGrammar]:
 def _schema(place: str, schema: Any) -> str:
     """Return the schema's JSON text, keys in the client's order; it may be sent as text."""
     if isinstance(schema, str):
+        check_text_depth(schema, param=field_of(place))
         try:
             schema = msgspec.json.decode(schema)
         except (msgspec.DecodeError, RecursionError):
