@@ -12,17 +12,8 @@ from quart_trio import QuartTrio
 from memra.errors import InvalidRequestError, UnknownRequestError
 from memra.http.errors import error_object, reply_to
 from memra.http.generation import FrontDoor, read_request
+from memra.http.wire.cancel_request import DECODER
 from memra.types import RequestId
-
-
-class CancelBody(msgspec.Struct):
-    """The whole body; `request_id` is another name of `id`."""
-
-    id: str | None = None
-    request_id: str | None = None
-
-
-DECODER = msgspec.json.Decoder(CancelBody)
 
 
 def add_cancel_routes(app: QuartTrio, door: FrontDoor) -> None:
