@@ -40,7 +40,9 @@ def refused(remedy: str) -> FieldNote:
 
 _SAMPLING: Mapping[str, FieldNote] = {
     "temperature": FieldNote("0 or less takes the likeliest token; 1 if absent.", {"maximum": 100.0}),
-    "top_p": FieldNote("Only the likeliest tokens that have this share together.", {"exclusiveMinimum": 0, "maximum": 1}),
+    "top_p": FieldNote(
+        "Only the likeliest tokens that have this share together.", {"exclusiveMinimum": 0, "maximum": 1}
+    ),
     "top_k": FieldNote("Only so many of the likeliest tokens; 0 means all.", _COUNT),
     "min_p": FieldNote("Only tokens at least this likely, compared with the likeliest.", {"minimum": 0, "maximum": 1}),
     "frequency_penalty": FieldNote("Taken from a token's logit for each time it was said.", _PENALTY),

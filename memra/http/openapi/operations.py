@@ -270,9 +270,7 @@ _SERVER = (
         unready=server_shapes.Health,
     ),
     Operation("get", "/health", "Server", "The same as /livez.", server_shapes.Health, unready=server_shapes.Health),
-    Operation(
-        "get", "/readyz", "Server", "May work be sent here?", server_shapes.Health, unready=server_shapes.Health
-    ),
+    Operation("get", "/readyz", "Server", "May work be sent here?", server_shapes.Health, unready=server_shapes.Health),
     Operation("get", "/metrics", "Server", "Show counters and gauges of all.", server_shapes.Counters),
     Operation("get", "/yield/metrics", "Server", "Show counters by lane.", server_shapes.Counters),
     Operation("get", "/cache/stats", "Server", "Show what caches did.", server_shapes.Counters),

@@ -11,6 +11,7 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
+from memra.http.wire.declared_function import check_function
 from memra.http.wire.generation_fields import (
     GenerationFields,
     check_labels,
@@ -189,9 +190,7 @@ def _arguments(arguments: str | dict[str, Any] | None, place: str) -> str:
 
 def _tools(body: ChatRequest) -> Sequence[Mapping[str, Any]] | None:
     for index, tool in enumerate(body.tools or ()):
-        function = tool.get("function")
-        if not (isinstance(function, dict) and isinstance(function.get("name"), str) and function["name"]):
-            raise InvalidRequestError(f"`tools[{index}].function.name` must be a name.", param="tools")
+        check_function(tool.get("function"), f"tools[{index}].function")
     return (body.tools or None) if body.tool_choice != "none" else None
 
 

@@ -12,6 +12,7 @@ import msgspec
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
 from memra.http.wire.chat_translation import read_as_chat
+from memra.http.wire.declared_function import check_function
 from memra.http.wire.refusal import refuse, refuse_unsupported
 from memra.http.wire.responses_input import InputItem, read_input
 from memra.messages.generation import GenerationRequest
@@ -149,8 +150,7 @@ def _tool(tool: Mapping[str, Any], place: str) -> Mapping[str, Any]:
         raise InvalidRequestError(
             f'`{place}.type` must be "function": this server runs no tools of its own.', param="tools"
         )
-    if not (isinstance(tool.get("name"), str) and tool["name"]):
-        raise InvalidRequestError(f"`{place}.name` must be a name.", param="tools")
+    check_function(tool, place)
     wanted = ("name", "description", "parameters", "strict")
     function = {name: tool[name] for name in wanted if tool.get(name) is not None}
     return {"type": "function", "function": function}
