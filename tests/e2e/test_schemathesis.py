@@ -22,7 +22,7 @@ MODELS = {"EmbeddingRequest": "vec", "RerankRequest": "rank"}
 
 
 def test_a_few_bodies_for_every_route_are_answered_as_documented(start: Start, tmp_path: Path):
-    _try(serve_tiny_models(start, tmp_path), tmp_path, "--phases", "fuzzing", "--max-examples", "5")
+    _try(serve_tiny_models(start, tmp_path), tmp_path, "--phases", "fuzzing", "--max-examples", "3")
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ TEMPLATE = """{%- if tools %}<|im_start|>system
 
 {% endif %}{% endif %}"""
 EOS, _, END = range(256, 259)
-CONTEXT_TOKENS = 1536
+CONTEXT_TOKENS = 640
 
 
 def write_models(folder: Path) -> dict[str, Path]:

@@ -26,7 +26,7 @@ _SAMPLING = {
     "seed": 7,
     "logit_bias": {"70": -5, "71": 1.5},
 }
-_LABELS = {"user": "u", "session_id": "s", "cache_salt": "salt", "timeout_ms": 60000, "max_ctx": 1024}
+_LABELS = {"user": "u", "session_id": "s", "cache_salt": "salt", "timeout_ms": 60000, "max_ctx": 512}
 _CONVERSATION = [
     {"role": "system", "content": "Be short."},
     {"role": "user", "content": [{"type": "text", "text": "Tea? \U0001f375"}]},

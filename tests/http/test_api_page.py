@@ -10,13 +10,14 @@ from memra.http.openapi.document import make_document
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "api.md"
 _INTRODUCTION = """# API
 
-Every public route, with what it takes and what it answers. This page is made from the document that `GET /openapi.json` gives, which programs
-can make clients from, and which is made from the schemas that requests are validated by. Fields that are not listed are ignored; a null means
-the default; a field that is listed and cannot be honoured is refused by name. What errors mean, and when to try again, is in
-[errors.md](errors.md); more about two of the shapes in [responses-and-messages.md](responses-and-messages.md).
+Every public route, with what it takes and what it answers. This page is made from the document that
+`GET /openapi.json` gives, which programs can make clients from, and which is made from the schemas that requests are
+validated by. Fields that are not listed are ignored; a null means the default; a field that is listed and cannot be
+honoured is refused by name. What errors mean, and when to try again, is in [errors.md](errors.md); more about two of
+the shapes in [responses-and-messages.md](responses-and-messages.md).
 
-Where keys are asked for, every route that takes a body needs one: `Authorization: Bearer KEY`, or `x-api-key: KEY`. Those routes also read
-`x-lane` (the class of service) and `x-session-id` (the conversation)."""
+Where keys are asked for, every route that takes a body needs one: `Authorization: Bearer KEY`, or `x-api-key: KEY`.
+Those routes also read `x-lane` (the class of service) and `x-session-id` (the conversation)."""
 
 
 def test_the_reference_page_is_made_from_the_document():
@@ -50,9 +51,14 @@ def _operation(operation: Mapping[str, Any]) -> Iterator[str]:
     for status, response in operation["responses"].items():
         codes = f": {response['description']}" if "`" in response["description"] else ""
         yield f"- {status} {_content(response['content'])}{codes}"
-        for event in response["content"].get("text/event-stream", {}).get("x-events", ()):
-            data = f"`{event['data']}`" if isinstance(event["data"], str) else _type(event["data"])
-            yield f"  - {'data' if event['event'] is None else event['event']}: {data}"
+        for event in response["content"].get("text/event-stream", {}).get("schema", {}).get("anyOf", ()):
+            yield f"  - {_event(event['properties'])}"
+
+
+def _event(fields: Mapping[str, Any]) -> str:
+    data = fields["data"]
+    words = _type(data["contentSchema"]) if "contentSchema" in data else f"`{data['const']}`"
+    return f"{fields['event']['const'] if 'event' in fields else 'data'}: {words}"
 
 
 def _content(content: Mapping[str, Any]) -> str:
@@ -83,20 +89,20 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
-    if "enum" in schema:
-        return " or ".join(f"`{json.dumps(value)}`" for value in schema["enum"])
-    if "const" in schema:
-        return f"`{json.dumps(schema['const'])}`"
+    if "enum" in schema or "const" in schema:
+        return " or ".join(f"`{json.dumps(value)}`" for value in schema.get("enum") or [schema["const"]])
+    return _kind(schema) + _bounds(schema)
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
     if "anyOf" in schema:
-        return " or ".join(_type(option) for option in schema["anyOf"]) + _bounds(schema)
-    kinds = schema.get("type", "anything")
-    if isinstance(kinds, list):
-        return " or ".join(kinds) + _bounds(schema)
-    if kinds == "array":
-        return f"array of {_type(schema.get('items', {}))}" + _bounds(schema)
-    if kinds == "object" and isinstance(schema.get("additionalProperties"), dict):
-        return f"object of {_type(schema['additionalProperties'])}" + _bounds(schema)
-    return kinds + _bounds(schema)
+        return " or ".join(_type(option) for option in schema["anyOf"])
+    kind = schema.get("type", "anything")
+    if kind == "array":
+        return f"array of {_type(schema.get('items', {}))}"
+    if kind == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {_type(schema['additionalProperties'])}"
+    return " or ".join(kind) if isinstance(kind, list) else kind
 
 
 _BOUNDS: Mapping[str, str] = {

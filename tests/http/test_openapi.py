@@ -1,4 +1,4 @@
-"""That the OpenAPI document tells all, and the truth: of routes, of fields, of errors, and of what answers look like."""
+"""That the OpenAPI document tells all, and the truth: of routes, fields, errors, and of what answers look like."""
 
 import json
 import os
@@ -41,7 +41,7 @@ ASKED: Mapping[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def schemas() -> AnswerSchemas:
     return AnswerSchemas(DOCUMENT)
 
@@ -111,7 +111,7 @@ def test_every_schema_is_one():
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("stop", StopCause)
 async def test_answers_of_every_kind_are_as_documented(
-    start: Any, fake_house: Any, schemas: AnswerSchemas, is_stream: bool, stop: StopCause
+    start: Any, fake_house: Any, schemas: AnswerSchemas, *, is_stream: bool, stop: StopCause
 ):
     script = [THOUGHT, ReplyDelta("a", (2,)), *CALLS]
     server = await start(fake_house(script=script, finish=ReplyFinished(stop, USAGE)))
@@ -123,7 +123,7 @@ async def test_answers_of_every_kind_are_as_documented(
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_answers_that_fail_half_way_are_as_documented(
-    start: Any, fake_house: Any, schemas: AnswerSchemas, is_stream: bool
+    start: Any, fake_house: Any, schemas: AnswerSchemas, *, is_stream: bool
 ):
     server = await start(fake_house(script=[ReplyDelta("a", (2,)), OverloadedError("No.")]))
     for path, asked in ASKED.items():
@@ -153,7 +153,7 @@ async def test_refusals_of_every_kind_are_as_documented(
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_log_probabilities_are_as_documented(
-    start: Any, fake_house: Any, schemas: AnswerSchemas, path: str, is_stream: bool
+    start: Any, fake_house: Any, schemas: AnswerSchemas, path: str, *, is_stream: bool
 ):
     server = await start(fake_house(script=[ReplyDelta("a", (5,), logprobs=(LIKELIHOOD,))]))
     asked = {"logprobs": True, "top_logprobs": 2} if "chat" in path else {"logprobs": 2}
@@ -163,7 +163,7 @@ async def test_log_probabilities_are_as_documented(
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_the_servers_own_shape_is_as_documented(start: Any, schemas: AnswerSchemas, is_stream: bool):
+async def test_the_servers_own_shape_is_as_documented(start: Any, schemas: AnswerSchemas, *, is_stream: bool):
     server = await start(has_keys=False)
     reply = await server.post("/v1/completions", {"model": "fake", "prompt": "hi", "stream": is_stream})
     assert "stop_reason" in reply.text

@@ -95,6 +95,11 @@ class GrammarText:
         properties = self._tools.schema(name).get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
+    def required(self, name: str) -> frozenset[str]:
+        """Those parameters that must be there; a declaration that is no list of names asks for none."""
+        names = self._tools.schema(name).get("required")
+        return frozenset(key for key in names if isinstance(key, str)) if isinstance(names, list) else frozenset()
+
     def text(self, start: str) -> str:
         """The whole grammar, given the body of its first rule."""
         return "\n".join([f"start: {start}", *self._rules, ""])

@@ -42,8 +42,7 @@ def _within(grammar: GrammarText, tags: Tags, body: str) -> str:
 
 
 def _call(grammar: GrammarText, name: str, index: int, tags: Tags) -> str:
-    schema = grammar.schema(name)
-    required = schema.get("required") or ()
+    schema, required = grammar.schema(name), grammar.required(name)
     parts = [grammar.marker(tags.begin), quote(name), grammar.marker(tags.after_name), '"\\n"']
     for position, (key, wanted) in enumerate(grammar.properties(name).items()):
         rule = grammar.rule(

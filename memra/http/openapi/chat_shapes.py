@@ -126,7 +126,7 @@ class ChatDelta(Struct):
     """What a chunk adds to a message; the first of a choice carries the role."""
 
     role: Literal["assistant"] | UnsetType = UNSET
-    content: str | None | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     reasoning: str | UnsetType = UNSET
     reasoning_content: str | UnsetType = UNSET
     tool_calls: list[CallDelta] | UnsetType = UNSET
@@ -150,7 +150,7 @@ class ChatCompletionChunk(Struct):
     model: str
     system_fingerprint: str
     choices: list[ChatChunkChoice]
-    usage: Usage | None | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
 
 
 class CompletionLogprobs(Struct):
@@ -202,7 +202,7 @@ class CompletionChunk(Struct):
     model: str
     system_fingerprint: str
     choices: list[CompletionChunkChoice]
-    usage: Usage | None | UnsetType = UNSET
+    usage: Usage | UnsetType | None = UNSET
 
 
 NativeStop = Literal["Eos", "Callback", "MaxNew", "ContextFull", "Deadline"]

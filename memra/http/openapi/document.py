@@ -15,7 +15,7 @@ from memra import __version__
 from memra.http.errors import HTTP_SHAPES, SHAPES, ErrorShape
 from memra.http.openapi.error_shapes import ErrorBody, MessagesErrorBody
 from memra.http.openapi.field_notes import note_of
-from memra.http.openapi.operations import OPERATIONS, ErrorKind, Operation
+from memra.http.openapi.operations import OPERATIONS, ErrorKind, Operation, StreamEvent
 from memra.http.wire.messages_error import messages_status, speaks_messages
 from memra.types import Lane
 
@@ -168,13 +168,18 @@ def _answer(operation: Operation, references: Mapping[Any, Any]) -> dict[str, An
 
 
 def _stream(operation: Operation, references: Mapping[Any, Any]) -> dict[str, Any]:
-    """Return what a streamed answer is; OpenAPI 3.1 has no words for events, so they stand in an extension."""
-    events = [
-        {"event": event.event, "data": event.data if isinstance(event.data, str) else references[event.data]}
-        for event in operation.stream
-    ]
-    text = "Server-sent events, with `stream` true; comments keep the connection alive."
-    return {"schema": {"type": "string", "description": text}, "x-events": events}
+    """Return what any event of a streamed answer is, as OpenAPI 3.2 has it: 3.1 has no words for events."""
+    text = "An event, with `stream` true; the lines between that begin with a colon keep the connection alive."
+    return {"schema": {"description": text, "anyOf": [_event(event, references) for event in operation.stream]}}
+
+
+def _event(event: StreamEvent, references: Mapping[Any, Any]) -> dict[str, Any]:
+    if isinstance(event.data, str):
+        data: dict[str, Any] = {"const": event.data}
+    else:
+        data = {"type": "string", "contentMediaType": _JSON, "contentSchema": references[event.data]}
+    name = {} if event.event is None else {"event": {"const": event.event}}
+    return {"type": "object", "properties": {**name, "data": data}, "required": [*name, "data"]}
 
 
 def _refusals(operation: Operation) -> Mapping[int, list[str]]:
