@@ -50,8 +50,8 @@ def _operation(operation: Mapping[str, Any]) -> Iterator[str]:
         yield f"- takes {_content(operation['requestBody']['content'])}"
     for status, response in operation["responses"].items():
         codes = f": {response['description']}" if "`" in response["description"] else ""
-        yield f"- {status} {_content(response['content'])}{codes}"
-        for event in response["content"].get("text/event-stream", {}).get("schema", {}).get("anyOf", ()):
+        yield f"- {status} {_content(response.get('content', {}))}{codes}"
+        for event in response.get("content", {}).get("text/event-stream", {}).get("schema", {}).get("anyOf", ()):
             yield f"  - {_event(event['properties'])}"
 
 
@@ -62,11 +62,9 @@ def _event(fields: Mapping[str, Any]) -> str:
 
 
 def _content(content: Mapping[str, Any]) -> str:
-    kinds = [
-        "server-sent events" if kind == "text/event-stream" else _type(shape["schema"])
-        for kind, shape in content.items()
-    ]
-    return ", or ".join(kinds)
+    words = {"text/event-stream": "server-sent events", "text/plain": "text"}
+    kinds = [words.get(kind) or _type(shape["schema"]) for kind, shape in content.items()]
+    return ", or ".join(kinds) or "nothing"
 
 
 def _schema(schema: Mapping[str, Any]) -> Iterator[str]:

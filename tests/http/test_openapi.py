@@ -174,8 +174,8 @@ async def test_the_servers_own_shape_is_as_documented(start: Any, schemas: Answe
 async def test_what_the_server_tells_of_itself_is_as_documented(start: Any, schemas: AnswerSchemas, path: str):
     server = await start()
     reply = await server.get(path.replace("{id}", "org/other"))
-    assert reply.status_code == 200
-    schemas.check(path, 200, reply.headers["content-type"], reply.content, method="get")
+    assert reply.status_code in {200, 204}
+    schemas.check(path, reply.status_code, reply.headers.get("content-type"), reply.content, method="get")
 
 
 def test_an_answer_with_a_field_that_is_not_described_is_noticed(schemas: AnswerSchemas):

@@ -22,6 +22,7 @@ from memra.types import Lane
 _REF = "#/components/schemas/{name}"
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
+_TEXT = "text/plain"
 _UNCHECKED = "The whole body."
 """A docstring that tells a reader of the document nothing."""
 
@@ -146,7 +147,8 @@ def _operation_id(operation: Operation) -> str:
 
 
 def _responses(operation: Operation, references: Mapping[Any, Any]) -> dict[str, Any]:
-    responses: dict[str, Any] = {"200": _answer(operation, references)}
+    answer = _answer(operation, references)
+    responses: dict[str, Any] = {"200" if "content" in answer else "204": answer}
     if operation.unready is not None:
         content = {_JSON: {"schema": references[operation.unready]}}
         responses["503"] = {"description": "No.", "headers": _shared_headers("RetryAfter"), "content": content}
@@ -156,15 +158,18 @@ def _responses(operation: Operation, references: Mapping[Any, Any]) -> dict[str,
 
 
 def _answer(operation: Operation, references: Mapping[Any, Any]) -> dict[str, Any]:
-    if operation.answer is None:
-        return {"description": "A line of text.", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    schema = references[operation.answer]
-    if operation.own_answer is not None:
-        schema = {"anyOf": [schema, references[operation.own_answer]]}
-    content: dict[str, Any] = {_JSON: {"schema": schema}}
+    shape = {"description": "The answer.", "headers": _shared_headers("RequestId")}
+    content: dict[str, Any] = {}
+    if operation.answer is not None:
+        schema = references[operation.answer]
+        if operation.own_answer is not None:
+            schema = {"anyOf": [schema, references[operation.own_answer]]}
+        content[_JSON] = {"schema": schema}
     if operation.stream:
         content[_EVENTS] = _stream(operation, references)
-    return {"description": "The answer.", "headers": _shared_headers("RequestId"), "content": content}
+    if operation.has_text:
+        content[_TEXT] = {"schema": {"type": "string"}}
+    return {**shape, "content": content} if content else {**shape, "description": "Nothing."}
 
 
 def _stream(operation: Operation, references: Mapping[Any, Any]) -> dict[str, Any]:

@@ -29,7 +29,9 @@ from memra.http.wire.tokens import DetokenizeBody, TokenizeBody
 ErrorKind = type[errors.RequestError] | int
 """A leaf of the errors, or the status of what is found before a request has a meaning."""
 
+_ANY_ERRORS: tuple[ErrorKind, ...] = (431, errors.EngineFaultError)
 _BODY_ERRORS: tuple[ErrorKind, ...] = (
+    *_ANY_ERRORS,
     errors.InvalidRequestError,
     errors.AuthenticationError,
     errors.InvalidLaneError,
@@ -37,7 +39,6 @@ _BODY_ERRORS: tuple[ErrorKind, ...] = (
     errors.BodyTooLargeError,
     415,
     errors.BodyBusyError,
-    errors.EngineFaultError,
 )
 _MODEL_ERRORS: tuple[ErrorKind, ...] = (
     *_BODY_ERRORS,
@@ -86,12 +87,13 @@ class Operation:
     Attributes:
         tag: what it belongs to.
         summary: one line.
-        answer: schema of the answer; None where that is plain text.
+        answer: schema of the answer; None where there is none but text, or nothing at all.
         own_answer: schema of the answer in this server's own shape, where a setting may ask for that.
         body: schema of the request, where it has one.
         parameters: of path and query, as OpenAPI writes them.
         stream: the events of a streamed answer, in no order; empty where nothing streams.
         errors: what may be refused.
+        has_text: the answer is plain text, or may be.
         unready: schema of the answer with status 503, of the probes.
         refusals: schemas of errors that are more than the error alone, by status.
     """
@@ -105,7 +107,8 @@ class Operation:
     body: type | None = None
     parameters: tuple[Mapping[str, Any], ...] = ()
     stream: tuple[StreamEvent, ...] = ()
-    errors: tuple[ErrorKind, ...] = (errors.EngineFaultError,)
+    errors: tuple[ErrorKind, ...] = _ANY_ERRORS
+    has_text: bool = False
     unready: Any = None
     refusals: Mapping[int, Any] = field(default_factory=dict)
 
@@ -249,7 +252,7 @@ _SERVER = (
         "List the models' names.",
         server_shapes.ModelNameList,
         parameters=(_SCHEMA_PARAMETER,),
-        errors=(errors.InvalidRequestError, errors.EngineFaultError),
+        errors=(*_ANY_ERRORS, errors.InvalidRequestError),
     ),
     Operation("get", "/v1/models", "Server", "List the models.", server_shapes.ModelList),
     Operation(
@@ -259,7 +262,7 @@ _SERVER = (
         "Show one model.",
         server_shapes.Model,
         parameters=(_MODEL_PARAMETER,),
-        errors=(errors.UnlistedModelError, errors.EngineFaultError),
+        errors=(*_ANY_ERRORS, errors.UnlistedModelError),
     ),
     Operation(
         "get",
@@ -271,11 +274,26 @@ _SERVER = (
     ),
     Operation("get", "/health", "Server", "The same as /livez.", server_shapes.Health, unready=server_shapes.Health),
     Operation("get", "/readyz", "Server", "May work be sent here?", server_shapes.Health, unready=server_shapes.Health),
-    Operation("get", "/metrics", "Server", "Show counters and gauges of all.", server_shapes.Counters),
+    Operation(
+        "get",
+        "/v1/auth/check",
+        "Server",
+        "Is the key good? Answers nothing where it is.",
+        None,
+        errors=(*_ANY_ERRORS, errors.AuthenticationError),
+    ),
+    Operation(
+        "get",
+        "/metrics",
+        "Server",
+        "Show counters and gauges of all: as JSON, or to whoever asks for text as Prometheus reads them.",
+        server_shapes.Counters,
+        has_text=True,
+    ),
     Operation("get", "/yield/metrics", "Server", "Show counters by lane.", server_shapes.Counters),
     Operation("get", "/cache/stats", "Server", "Show what caches did.", server_shapes.Counters),
     Operation("get", "/openapi.json", "Server", "Show this document.", dict[str, Any]),
-    Operation("get", "/", "Server", "Say where to begin.", None),
+    Operation("get", "/", "Server", "Say where to begin.", None, has_text=True),
 )
 
 OPERATIONS: tuple[Operation, ...] = (*_GENERATION, *_TEXTS, *_SERVER)
