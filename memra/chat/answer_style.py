@@ -48,7 +48,7 @@ class AnswerStyle:
         dialect = find_dialect(template.source) if template.traits.supports_tools else None
         tool_pieces = pieces
         if dialect is not None:
-            tool_pieces = _showing(tokenizer, pieces, _call_markers(template, tokenizer))
+            tool_pieces = _showing(tokenizer, pieces, _call_markers(template, tokenizer, dialect))
         return cls(tokenizer, thoughts, dialect, pieces, tool_pieces)
 
     def is_thinking(self, prompt: str) -> bool:
@@ -95,13 +95,21 @@ def _hidden_in(tokenizer: Tokenizer, texts: Iterable[str]) -> set[TokenId]:
     return {token_id for token_id in tokenizer.control_ids if (text := tokenizer.tokens[token_id]) and text in together}
 
 
-def _call_markers(template: ChatTemplate, tokenizer: Tokenizer) -> set[TokenId]:
-    """Return the hidden tokens that a template writes around a call, and not in a chat without tools.
+def _call_markers(template: ChatTemplate, tokenizer: Tokenizer, dialect: ToolDialect) -> set[TokenId]:
+    """Return the hidden tokens of a dialect, and those that a template writes around a call and in no chat without one.
 
-    Tokens that end a turn are none of them: they end the answer.
+    The dialect's own count too because some templates leave earlier calls out. Tokens that end a turn are none of them:
+    they end the answer.
     """
     turns = template.trial_turns()
-    return _hidden_in(tokenizer, [turns.with_call]) - _hidden_in(tokenizer, [turns.without_call]) - tokenizer.eos_ids
+    written = _hidden_in(tokenizer, [turns.with_call]) - _hidden_in(tokenizer, [turns.without_call])
+    return (written | _named(tokenizer, dialect.tokens)) - tokenizer.eos_ids
+
+
+def _named(tokenizer: Tokenizer, texts: Iterable[str]) -> set[TokenId]:
+    """Return the hidden tokens that are one of these texts."""
+    found = (tokenizer.find_token(text) for text in texts)
+    return {token_id for token_id in found if token_id is not None and token_id in tokenizer.control_ids}
 
 
 def _showing(tokenizer: Tokenizer, pieces: tuple[bytes, ...], shown: set[TokenId]) -> tuple[bytes, ...]:

@@ -18,7 +18,7 @@ _TEXT_LINE = re.compile(r'^(until_\d+)\[suffix=("(?:[^"\\]|\\.)*")\]: (.*)$', re
 _JSON_SPACE = r"[\x20\x0A\x0D\x09]{1,16}"
 """Between the parts of a JSON text: JSON's own rule, but bounded, because small models never stop writing spaces."""
 
-_TOKEN = re.compile(r"(<[^<>\s]+>|\[[A-Z_]+\])")
+_TOKEN = re.compile(r"(\]<\]\w+\[>\[|<[^<>\s]+>|\[[A-Z_]+\])")
 _MARKER_LINE = re.compile(r'^(marker_\d+): ("(?:[^"\\]|\\.)*")$', re.MULTILINE)
 
 
@@ -79,12 +79,13 @@ class GrammarText:
         return self.rule(f"arguments_{index}", json_of(schema))
 
     def text_until(self, end: str) -> str:
-        """The rule of any text up to a literal, and the literal."""
-        if end not in self._ends:
+        """The rules of any text up to a literal, and the literal; of several tokens the first ends the text."""
+        first, *rest = [part for part in _TOKEN.split(end) if part]
+        if first not in self._ends:
             name = f"until_{len(self._ends)}"
-            self._ends[end] = name
-            self.rule(f"{name}[suffix={quote(end)}]", "/(?s:.*)/")
-        return self._ends[end]
+            self._ends[first] = name
+            self.rule(f"{name}[suffix={quote(first)}]", "/(?s:.*)/")
+        return " ".join([self._ends[first], *([self.marker("".join(rest))] if rest else [])])
 
     def schema(self, name: str) -> Mapping[str, Any]:
         """The JSON schema of a declared tool's arguments; empty when there is none."""

@@ -23,7 +23,7 @@ Write = Callable[[str], None]
 NAME = re.compile(r"""[^\s<>()\[\]{}"'`,;=|]*""")
 """What the name of a tool or a parameter may be made of where no quotes end it."""
 
-_TOKEN = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
+_TOKEN = re.compile(r"\]<\]\w+\[>\[|<[^<>\s]+>|\[[A-Z_]+\]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -279,7 +279,7 @@ def _beginnings(markers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def tokens_within(text: str) -> list[str]:
-    """The parts of some markup that may be special tokens: what stands between `<` and `>`, or in capitals in `[]`."""
+    """The parts of some markup that may be special tokens: `<...>`, capitals in `[]`, and MiniMax's `]<]...[>[`."""
     return _TOKEN.findall(text)
 
 

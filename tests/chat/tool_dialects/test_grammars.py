@@ -47,7 +47,7 @@ _TOOLS: list[dict[str, Any]] = [
 _NAMES = ["get_weather", "now"]
 _MAX_BYTES = 3000
 _LIKELY = frozenset(b'abc 12.,x"<}])|\n:{[')
-_CLOSING = frozenset(b'"<}])|\n')
+_CLOSING = frozenset(b'"<}])|\n/')
 
 _EVERY = pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN.keys())
 
