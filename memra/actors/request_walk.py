@@ -155,7 +155,8 @@ class RequestWalk:
             wants_echo=request.wants_echo,
             grammar=request.grammar,
         )
-        rendered: PromptRendered = await ask(self._stations.templating, message)
+        station = self._stations.binding if message.is_bound else self._stations.templating
+        rendered: PromptRendered = await ask(station, message)
         return rendered
 
     async def _reserve_work(self, prompt: SubmitPrompt, budget: TokenBudget, *, timeout_s: float) -> TokenBudget:

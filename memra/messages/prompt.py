@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from memra.messages.constraint import AnswerGrammar, TokenConstraint
-from memra.messages.generation import Prompt, ToolCallDelta
+from memra.messages.generation import ChatPrompt, Prompt, ToolCallDelta
 from memra.types import ModelName, RequestId, TokenId
 
 
@@ -94,6 +94,11 @@ class RenderPrompt:
     biased_ids: frozenset[TokenId] = frozenset()
     wants_echo: bool = False
     grammar: AnswerGrammar | None = None
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a grammar has to be compiled for the answer, which may take long."""
+        return self.grammar is not None or (isinstance(self.prompt, ChatPrompt) and bool(self.prompt.must_call))
 
 
 @dataclass(frozen=True, slots=True)

@@ -455,6 +455,7 @@ class RunningHouse:
     admission: Ref
     ingress: Ref
     templating: Ref
+    binding: Ref
     renderer: FakeRenderer
     engines: list[FakeEngine]
     ended: list[RequestEnded]
@@ -595,6 +596,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         rules=options.rules,
     )
     templating = Templating.start(system, renderers=shelf.renderers)
+    binding = Templating.start(system, renderers=shelf.renderers)
     parts = LifecycleParts(
         state=state,
         replies=replies,
@@ -617,6 +619,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         keeper,
         worker,
         context_floor_tokens=500,
+        binding=binding,
         answers=options.answers,
         deadlines=options.deadlines,
     )
@@ -632,6 +635,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         admission,
         ingress,
         templating,
+        binding,
         renderer,
         engines,
         ended,
@@ -677,7 +681,8 @@ async def take_down(running: RunningHouse) -> None:
         assert await running.worker.stop(within_s=5)
         for gate in getattr(running.opener, "gates", {}).values():
             gate.set()
-        for ref in (running.lifecycle, running.templating, running.keeper, running.admission, running.ingress):
+        templatings = (running.templating, running.binding)
+        for ref in (running.lifecycle, *templatings, running.keeper, running.admission, running.ingress):
             assert await stop_actor(ref, within_s=5)
         running.shelf.close()
 
