@@ -181,13 +181,14 @@ class ServedModels:
         program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
         plan = plan_model(program, self._choice, kv_memory_mb=terms.kv_memory_mb or settings.engine.kv_memory_mb)
         checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
-        return ServedModel(entry.name, checkpoint, plan, _renderer(checkpoint, plan), settings.engine)
+        return ServedModel(entry.name, checkpoint, plan, _renderer(checkpoint, plan, terms), settings.engine)
 
 
-def _renderer(checkpoint: Checkpoint, plan: ModelPlan) -> ChatFormat | TextFormat:
+def _renderer(checkpoint: Checkpoint, plan: ModelPlan, terms: ModelTerms) -> ChatFormat | TextFormat:
     task, vocabulary = task_of(plan.program), checkpoint.vocabulary
     if task is ModelTask.GENERATE:
-        return ChatFormat.build(vocabulary, context_tokens=plan.context_tokens)
+        teaches_tools = terms.has_generic_tools
+        return ChatFormat.build(vocabulary, context_tokens=plan.context_tokens, teaches_tools=teaches_tools)
     return TextFormat.build(vocabulary, task=task, context_tokens=plan.context_tokens, is_causal=plan.program.is_causal)
 
 

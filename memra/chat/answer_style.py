@@ -39,13 +39,19 @@ class AnswerStyle:
     tool_pieces: tuple[bytes, ...]
 
     @classmethod
-    def find(cls, template: ChatTemplate, tokenizer: Tokenizer) -> "AnswerStyle":
-        """Find out how the model of a template answers."""
+    def find(cls, template: ChatTemplate, tokenizer: Tokenizer, *, taught: ToolDialect | None = None) -> "AnswerStyle":
+        """Find out how the model of a template answers.
+
+        Args:
+            template: of the model.
+            tokenizer: of the model.
+            taught: the dialect that a prompt teaches where the template has no tools; None where none does.
+        """
         thoughts = find_thought_style(template.source)
         pieces = tokenizer.pieces
         if thoughts is not None:
             pieces = _showing(tokenizer, pieces, _hidden_in(tokenizer, thoughts.texts))
-        dialect = find_dialect(template.source) if template.traits.supports_tools else None
+        dialect = find_dialect(template.source) if template.traits.supports_tools else taught
         tool_pieces = pieces
         if dialect is not None:
             tool_pieces = _showing(tokenizer, pieces, _call_markers(template, tokenizer, dialect))

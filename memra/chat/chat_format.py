@@ -15,6 +15,7 @@ from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.grammar import GrammarCompiler
 from memra.chat.grammar_matcher import GrammarMatcher
 from memra.chat.grammar_thinking import ThinkingFirst, ThoughtTokens
+from memra.chat.taught_tools import has_tool_turns, teach_tools
 from memra.chat.template import ChatTemplate
 from memra.chat.text_format import detokenize_ids, tokenize_text, wrong_task
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
@@ -48,6 +49,7 @@ class ChatFormat:
         tool_style: how it answers one with tools.
         grammars: compiles what answers must match.
         thoughts: finds out whether answers begin with thoughts.
+        teaches_tools: the prompt tells of tools in words where the template has no place for them.
     """
 
     tokenizer: Tokenizer
@@ -58,12 +60,18 @@ class ChatFormat:
     tool_style: AnswerStyle
     grammars: GrammarCompiler
     thoughts: ThoughtTokens
+    teaches_tools: bool = False
 
     @classmethod
-    def build(cls, vocabulary: Vocabulary, *, context_tokens: int) -> "ChatFormat":
+    def build(cls, vocabulary: Vocabulary, *, context_tokens: int, teaches_tools: bool = False) -> "ChatFormat":
         """Build the format of a model; one without a chat template speaks plain ChatML.
 
         Takes up to a few seconds for large vocabularies.
+
+        Args:
+            vocabulary: of the model's files.
+            context_tokens: prompt and answer together.
+            teaches_tools: tell of tools in words where the template has no place for them, instead of a refusal.
 
         Raises:
             UnsupportedModelError: the tokenizer is of no known kind, or the chat template is invalid.
@@ -74,16 +82,18 @@ class ChatFormat:
         template = read(CHATML_TEMPLATE if vocabulary.chat_template is None else vocabulary.chat_template)
         for_tools = vocabulary.named_templates.get(_TOOL_USE)
         tool_template = template if for_tools is None else read(for_tools)
-        style = AnswerStyle.find(template, tokenizer)
+        taught = GENERIC if teaches_tools else None
+        style = AnswerStyle.find(template, tokenizer, taught=taught)
         return cls(
             tokenizer,
             template,
             tool_template,
             context_tokens,
             style=style,
-            tool_style=style if for_tools is None else AnswerStyle.find(tool_template, tokenizer),
+            tool_style=style if for_tools is None else AnswerStyle.find(tool_template, tokenizer, taught=taught),
             grammars=GrammarCompiler(tokenizer),
             thoughts=ThoughtTokens(tokenizer),
+            teaches_tools=teaches_tools,
         )
 
     def render(self, command: RenderPrompt) -> PromptRendered:
@@ -218,9 +228,12 @@ class ChatFormat:
         if not prompt.messages:
             raise InvalidRequestError(f"there is no message; send at least one in {prompt.param!r}", param=prompt.param)
         template = self.tool_template if prompt.tools else self.template
-        if prompt.tools and not template.traits.supports_tools:
+        if not template.traits.supports_tools and self.teaches_tools and has_tool_turns(prompt):
+            prompt = teach_tools(prompt, takes_system=template.takes_system())
+        elif prompt.tools and not template.traits.supports_tools:
             raise InvalidRequestError(
-                "this model's chat template has no place for tools; leave 'tools' out or choose another model",
+                "this model's chat template has no place for tools; leave 'tools' out, choose another model, or have "
+                "the server tell it of tools in words (MEMRA_GENERIC_TOOLS)",
                 param="tools",
             )
         return _fill_template(template, prompt)

@@ -101,6 +101,10 @@ class ChatTemplate:
         """Return two short conversations as the template writes them, with a tool's call and without."""
         return TrialTurns.render(self._render_trial, style=self.traits.style)
 
+    def takes_system(self) -> bool:
+        """Whether a system message reaches the prompt."""
+        return TemplateTraits.takes_system(self._render_trial)
+
     def _render_trial(self, variables: Mapping[str, Any]) -> str:
         work = min(self._limits.max_work, _MAX_TRIAL_WORK)
         return self._render(variables, limits=dataclasses.replace(self._limits, max_work=work))

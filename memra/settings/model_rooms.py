@@ -24,7 +24,14 @@ class ModelSettings:
     table: Mapping[str, Any] = setting(
         {},
         'The `[models]` table of the file: `name = "source"`, or `[models.NAME]` with `source`, `lazy`, `pin`, '
-        "`idle_ttl_s` and `kv_mb`, of which all but the source may be left out.",
+        "`idle_ttl_s`, `kv_mb` and `generic_tools`, of which all but the source may be left out.",
+    )
+    generic_tools: tuple[str, ...] = setting(
+        (),
+        "Names of models that are told of tools in the prompt's words where their template has no place for them, "
+        "separated by commas, or `*` for all; they may call badly.",
+        env="MEMRA_GENERIC_TOOLS",
+        parse=names,
     )
     cache_dir: Path | None = setting(
         None,
