@@ -79,9 +79,8 @@ class TextAnswerReader:
         return AnswerPiece(text) if text else _NOTHING
 
     def finish(self) -> AnswerPiece:
-        """Return what was held back; call once, after the last token."""
-        text = self._words.flush()
-        return AnswerPiece(text if self._stops is None else self._stops.push(text) + self._stops.flush())
+        """Return what was held back; call once, after the last token. Half a character is no text."""
+        return AnswerPiece("" if self._stops is None else self._stops.flush())
 
 
 class ChatAnswerReader:
@@ -159,15 +158,12 @@ class ChatAnswerReader:
         return piece
 
     def finish(self) -> AnswerPiece:
-        """Return what was held back; call once, after the last token."""
-        text = self._words.flush()
+        """Return what was held back; call once, after the last token. Half a character is no text."""
         if self.is_stopped:
             return _NOTHING
         gathered = _Gathered()
-        if self._splitter is None:
-            self._sort([Span(text)], gathered)
-        else:
-            self._sort([*self._splitter.push(text), *self._splitter.flush()], gathered)
+        if self._splitter is not None:
+            self._sort(self._splitter.flush(), gathered)
         if self._calls is not None and not self.is_stopped:
             self._show(self._calls.finish(), gathered)
         gathered.text.append(self._stops.flush())

@@ -18,6 +18,9 @@ _TEXT_LINE = re.compile(r'^(until_\d+)\[suffix=("(?:[^"\\]|\\.)*")\]: (.*)$', re
 _JSON_SPACE = r"[\x20\x0A\x0D\x09]{1,16}"
 """Between the parts of a JSON text: JSON's own rule, but bounded, because small models never stop writing spaces."""
 
+MAX_CALLS = 16
+"""Of one forced answer: more than agents make at once, and an end for small models that repeat theirs for ever."""
+
 _TOKEN = re.compile(r"(\]<\]\w+\[>\[|<[^<>\s]+>|\[[A-Z_]+\])")
 _MARKER_LINE = re.compile(r'^(marker_\d+): ("(?:[^"\\]|\\.)*")$', re.MULTILINE)
 
@@ -117,8 +120,8 @@ def json_of(schema: Mapping[str, Any]) -> str:
 
 
 def several(call: str, *, between: str, at_least_one: bool) -> str:
-    """One call, or any number from one upwards."""
-    return f"{call} ({between} {call})*" if at_least_one else call
+    """One call, or as many more as an answer may hold."""
+    return f"{call} ({between} {call}){{0,{MAX_CALLS - 1}}}" if at_least_one else call
 
 
 def with_definitions(wanted: object, root: Mapping[str, Any]) -> dict[str, Any]:
