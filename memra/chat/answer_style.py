@@ -17,6 +17,7 @@ from memra.chat.template import ChatTemplate
 from memra.chat.tokenizer import Tokenizer
 from memra.chat.tool_dialects.contract import ToolDialect
 from memra.chat.tool_dialects.registry import find_dialect
+from memra.messages.generation import EndRules
 from memra.messages.prompt import AnswerReader
 from memra.types import TokenId
 
@@ -61,7 +62,7 @@ class AnswerStyle:
         """Whether the text of a prompt ends inside a thought."""
         return self.thoughts is not None and self.thoughts.is_opened_by(prompt)
 
-    def open(
+    def open(  # noqa: PLR0913  (each is another part of what is known of the request)
         self,
         prompt: str,
         *,
@@ -69,6 +70,8 @@ class AnswerStyle:
         tools: Sequence[Mapping[str, Any]] | None,
         is_single_call: bool,
         stop_strings: tuple[str, ...],
+        ends: EndRules,
+        begun: str | None = None,
     ) -> AnswerReader:
         """Return a reader for one answer.
 
@@ -78,6 +81,8 @@ class AnswerStyle:
             tools: what may be called, OpenAI-shaped; None where nothing may.
             is_single_call: the answer ends with its first call.
             stop_strings: the text ends before the earliest of these.
+            ends: when they count, and what of the end shows.
+            begun: the answer's first words, with which the prompt ends; None where it begins afresh.
 
         Raises:
             InvalidRequestError: the stop strings are too many, or one is empty.
@@ -86,12 +91,21 @@ class AnswerStyle:
         calls = None
         if tools and dialect is not None:
             calls = CallReader(dialect.open(tools), is_single=is_single_call)
+        pieces = self.pieces if calls is None else self.tool_pieces
+        splitter = None
+        if self.thoughts is not None:
+            splitter = self.thoughts.splitter(prompt, has_tools=calls is not None, begun=begun)
         return ChatAnswerReader(
-            begin_words(self.tokenizer, self.pieces if calls is None else self.tool_pieces, prompt_ids=prompt_ids),
+            begin_words(
+                self.tokenizer,
+                self.tokenizer.named_pieces if ends.shows_control else pieces,
+                prompt_ids=prompt_ids,
+            ),
             partial(self.tokenizer.token_bytes, show_control=True),
-            splitter=None if self.thoughts is None else self.thoughts.splitter(prompt, has_tools=calls is not None),
+            splitter=splitter,
             calls=calls,
             stop_strings=stop_strings,
+            ends=ends,
         )
 
 

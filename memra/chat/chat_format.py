@@ -110,6 +110,7 @@ class ChatFormat:
         self._check_known("logit_bias", command.biased_ids)
         prompt_text = self._fill(command.prompt)
         prompt_ids = self._encode(command.prompt, prompt_text)
+        open_reader = partial(self._reader, command, prompt_text, prompt_ids)
         param = command.prompt.param
         if not prompt_ids:
             raise InvalidRequestError(f"the prompt is empty; send at least one token of text in {param!r}", param=param)
@@ -121,9 +122,10 @@ class ChatFormat:
             )
         return PromptRendered(
             prompt_ids=prompt_ids,
-            eos_ids=self.tokenizer.eos_ids,
+            eos_ids=frozenset() if command.ends.ignores_eos else self.tokenizer.eos_ids,
             context_tokens=self.context_tokens,
-            reader=self._reader(command, prompt_text, prompt_ids),
+            reader=open_reader(),
+            further_readers=tuple(open_reader() for _ in range(command.num_answers - 1)),
             echo=self._spell(command.prompt, prompt_ids) if command.wants_echo else "",
             constraint=self._constrain(command, prompt_ids),
         )
@@ -187,9 +189,9 @@ class ChatFormat:
         return detokenize_ids(self.tokenizer, command.wanted)
 
     def _reader(self, command: RenderPrompt, prompt_text: str, prompt_ids: tuple[TokenId, ...]) -> AnswerReader:
-        prompt, stop_strings = command.prompt, command.stop_strings
+        prompt, stop_strings, ends = command.prompt, command.stop_strings, command.ends
         if not isinstance(prompt, ChatPrompt) or prompt.is_plain_answer:
-            return TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=stop_strings)
+            return TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=stop_strings, ends=ends)
         style = self.tool_style if prompt.tools else self.style
         if prompt.template_options.get("enable_thinking") is False and style.is_thinking(prompt_text):
             raise InvalidRequestError(
@@ -203,6 +205,8 @@ class ChatFormat:
             tools=prompt.tools,
             is_single_call=prompt.is_single_call,
             stop_strings=stop_strings,
+            ends=ends,
+            begun=prompt.begun_text,
         )
 
     def _fill(self, prompt: Prompt) -> str:
@@ -220,7 +224,7 @@ class ChatFormat:
             case ChatPrompt():
                 return self._encode_chat(text)
             case TextPrompt():
-                return self.tokenizer.encode(text, add_special=True, parse_special=True)
+                return self.tokenizer.encode(text, add_special=prompt.adds_special, parse_special=True)
             case TokenPrompt():
                 return self._check_ids(prompt)
 
@@ -254,8 +258,14 @@ class ChatFormat:
         return prompt.token_ids
 
     def _spell(self, prompt: Prompt, prompt_ids: tuple[TokenId, ...]) -> str:
-        """Return the prompt as text: as it was sent, or what its tokens say."""
-        return prompt.text if isinstance(prompt, TextPrompt) else self.tokenizer.decode(prompt_ids)
+        """Return the prompt as text: as sent, or what its tokens say; of a chat, what was begun of the answer."""
+        match prompt:
+            case TextPrompt():
+                return prompt.text
+            case ChatPrompt(goes_on=True):
+                return prompt.begun_text or ""
+            case _:
+                return self.tokenizer.decode(prompt_ids)
 
     def _check_known(self, param: str, token_ids: frozenset[TokenId]) -> None:
         strangers = sorted(token_id for token_id in token_ids if not self._knows(token_id))

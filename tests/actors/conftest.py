@@ -275,6 +275,7 @@ class FakeReader:
         self._num_read = 0
         self.is_stopped = False
         self.has_calls = False
+        self.is_thinking = False
         self.stop_string: str | None = None
 
     def read(self, token_ids: tuple[int, ...]) -> AnswerPiece:
@@ -333,6 +334,7 @@ class FakeRenderer:
             eos_ids=frozenset({EOS}),
             context_tokens=CONTEXT,
             reader=FakeReader(message.stop_strings),
+            further_readers=tuple(FakeReader(message.stop_strings) for _ in range(message.num_answers - 1)),
             echo=text if message.wants_echo else "",
             constraint=self.constraint,
         )

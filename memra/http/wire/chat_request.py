@@ -11,17 +11,15 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
+from memra.http.wire.continuation import read_continuation
 from memra.http.wire.declared_function import check_function
-from memra.http.wire.generation_fields import (
-    GenerationFields,
-    check_labels,
-    check_unsupported,
-    read_affinity,
-    read_stop_strings,
-)
+from memra.http.wire.ending_fields import read_ends, read_stop_strings
+from memra.http.wire.foreign_fields import refuse_foreign
+from memra.http.wire.generation_fields import GenerationFields, check_labels, read_affinity
 from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
 from memra.http.wire.nesting import check_text_depth
+from memra.http.wire.refusal import refuse
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
 from memra.http.wire.thinking_fields import read_thinking
 from memra.http.wire.tool_choice import is_named, read_tool_choice
@@ -69,6 +67,7 @@ class Message(msgspec.Struct):
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
+    prefix: bool | None = None
 
 
 class ChatRequest(GenerationFields, kw_only=True):
@@ -79,6 +78,8 @@ class ChatRequest(GenerationFields, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 DECODER = msgspec.json.Decoder(ChatRequest)
@@ -91,11 +92,21 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         InvalidRequestError: a field is malformed, out of range or not supported; names it.
     """
     messages = _messages(body.messages)
-    check_unsupported(body)
+    refuse_foreign(body)
+    if body.add_special_tokens:
+        refuse("add_special_tokens", "false: the model's chat template writes them")
     num_top_logprobs = read_chat_logprobs(body.logprobs, body.top_logprobs)
     check_labels(body)
     max_tokens = read_count("max_tokens", body.max_tokens)
     max_completion_tokens = read_count("max_completion_tokens", body.max_completion_tokens)
+    max_new_tokens = max_tokens if max_completion_tokens is None else max_completion_tokens
+    must_call, grammar = read_tool_choice(body.tool_choice, body.tools or ()), read_grammar(body)
+    bound_by = None if grammar is None else grammar.param
+    if must_call:
+        bound_by = "tool_choice"
+    goes_on = read_continuation(
+        body.messages, is_asked=body.continue_final_message, adds_prompt=body.add_generation_prompt, bound_by=bound_by
+    )
     return GenerationRequest(
         request_id=request_id,
         model=ModelName(body.model),
@@ -103,11 +114,13 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
             messages,
             _tools(body),
             _template_options(body),
+            add_generation_prompt=body.add_generation_prompt is not False,
             is_single_call=body.parallel_tool_calls is False or is_named(body.tool_choice),
-            must_call=read_tool_choice(body.tool_choice, body.tools or ()),
+            must_call=must_call,
+            goes_on=goes_on,
         ),
         sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
-        max_new_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
+        max_new_tokens=max_new_tokens,
         stop_strings=read_stop_strings(body.stop),
         stop_token_ids=read_stop_token_ids(body.stop_token_ids),
         lane=caller.lane,
@@ -121,7 +134,10 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         cache_salt=body.cache_salt or "",
         max_context_tokens=read_count("max_ctx", body.max_ctx),
         num_choices=read_choices(body.n),
-        grammar=read_grammar(body),
+        wants_echo=bool(body.echo) and goes_on,
+        grammar=grammar,
+        ends=read_ends(body, max_tokens=max_new_tokens, bound_by=bound_by),
+        client_id=caller.client_id,
     )
 
 
