@@ -142,6 +142,7 @@ class FakeEngine:
         self.submit_error: Exception | None = None
         self.integrity_error: Exception | None = None
         self.failures: list[RequestFailed] = []
+        self.held: set[str] = set()
         self.entered_step = threading.Event()
         self.close_gate: threading.Event | None = None
         self.thread = threading.get_ident()
@@ -210,8 +211,9 @@ class FakeEngine:
             del self.texts[request_id]
             vectors = b"".join(struct.pack("<2f", len(ids), sum(ids)) for ids in texts.sequences)
             events += [PromptStarted(request_id, 0), TextsPooled(request_id, vectors, width=2)]
-        for row in list(self.rows.values()):
-            events += self._advance(row)
+        for request_id, row in list(self.rows.items()):
+            if request_id not in self.held:
+                events += self._advance(row)
         BELL.ring()
         return StepFinished(tuple(events), step_s=0.001)
 
