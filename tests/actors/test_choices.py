@@ -154,7 +154,8 @@ async def test_a_deadline_on_a_later_prompts_way_in_leaves_what_the_first_has(ki
         async with trio.open_nursery() as clients:
             clients.start_soon(client)
             running.engine.allow(1)
-            await kit.eventually(lambda: running.engine.num_entered == 2 and gate.num_prompts == 2)
+            await kit.eventually(lambda: running.engine.num_entered == 2 and len(running.renderer.messages) == 2)
+            await trio.testing.wait_all_tasks_blocked()
             mock_clock.jump(1.6)
             await kit.eventually(lambda: answers)
             gate.set()

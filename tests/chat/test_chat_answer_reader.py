@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memra.actors.logprob_queue import LogprobQueue
 from memra.chat.answer_reader import ChatAnswerReader
 from memra.chat.call_reader import CallReader
 from memra.chat.chat_format import ChatFormat
@@ -15,7 +16,7 @@ from memra.chat.reasoning import find_thought_style
 from memra.chat.tool_dialects.harmony import HarmonyDialect
 from memra.chat.tool_dialects.hermes import HermesDialect
 from memra.loading.gguf_file import open_gguf
-from memra.messages.generation import ChatPrompt, EndRules, join_calls
+from memra.messages.generation import ChatPrompt, EndRules, TokenLogprob, join_calls
 from memra.messages.prompt import AnswerPiece, AnswerReader, RenderPrompt
 from memra.types import ModelName, RequestId
 
@@ -261,3 +262,18 @@ def test_bytes_are_held_until_something_is_told():
     assert counts == [*range(1, 9), 0, *range(1, 9), 0, *range(1, 5)]
     assert reader.num_read_bytes == len(counts)
     assert reader.token_bytes(65) == b"A"
+
+
+def test_log_probabilities_are_those_of_thoughts_text_and_calls_alike():
+    reader = open_reader()
+    queue = LogprobQueue(reader)
+    answer = f"<think>\nhm\n</think>\n\nLook:\n{LOOK}\n{TELL}".encode()
+    told = []
+    for byte in answer:
+        reader.read((byte,))
+        queue.note(TokenLogprob(byte, -1.0))
+        told += queue.take()
+    reader.finish()
+    queue.end()
+    told += queue.take()
+    assert bytes(entry.token_id for entry in told) == answer
