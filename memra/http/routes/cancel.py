@@ -7,6 +7,7 @@ A stream ends with an error event behind what it had sent, an answer that is col
 twice, or for a request that has ended, it says 404, with `cancelled` false beside the error.
 """
 
+import msgspec
 from quart import request
 from quart.wrappers import Response
 from quart_trio import QuartTrio
