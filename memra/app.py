@@ -158,6 +158,7 @@ class _House:
     admission: Ref
     keeper: Ref
     templating: Ref
+    binding: Ref
     shelf: ModelShelf
     worker: WorkerLink
     lifecycle: Ref
@@ -227,6 +228,7 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         loaded=plan.first,
     )
     templating = Templating.start(system, renderers=shelf.renderers)
+    binding = Templating.start(system, renderers=shelf.renderers)
     parts = LifecycleParts(
         state=state,
         replies=replies,
@@ -253,11 +255,12 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         keeper,
         worker,
         context_floor_tokens=settings.gate.context_tokens,
+        binding=binding,
         answers=answers,
         deadlines=deadline_rules(settings),
     )
     front = ActorHouse(stations, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse)
-    return _House(ingress, admission, keeper, templating, shelf, worker, lifecycle, front, backends)
+    return _House(ingress, admission, keeper, templating, binding, shelf, worker, lifecycle, front, backends)
 
 
 def _shared_answers(settings: GateSettings, shelf: ModelShelf) -> SharedAnswers | None:
@@ -354,6 +357,6 @@ async def _stop_actors(house: _House) -> None:
     """Stop in the reverse order of the start; a thread that hangs is left behind as a daemon."""
     if not await house.worker.stop(within_s=_STOP_ACTOR_S):
         log.warning("the worker did not stop in time and is left behind")
-    for ref in (house.lifecycle, house.templating, house.keeper, house.admission, house.ingress):
+    for ref in (house.lifecycle, house.templating, house.binding, house.keeper, house.admission, house.ingress):
         await stop_actor(ref, within_s=_STOP_ACTOR_S)
     house.shelf.close()

@@ -1,7 +1,7 @@
 """From settings to the terms on which each model lies in memory.
 
 Trade: the `[models]` table, whose values are sources or tables with a source and options, and the lists of names in
-`[pool]`. Called by `served_models`; opens nothing.
+other settings. Called by `served_models`; opens nothing.
 """
 
 from collections.abc import Mapping
@@ -21,6 +21,7 @@ _OPTIONS: Mapping[str, tuple[type, ...]] = {
     "pin": (bool,),
     "idle_ttl_s": (int, float),
     "kv_mb": (int,),
+    "generic_tools": (bool,),
 }
 
 
@@ -37,12 +38,17 @@ def source_of(name: str, value: Any) -> str:
 
 
 def read_terms(settings: Settings, names: tuple[ModelName, ...]) -> Mapping[ModelName, ModelTerms]:
-    """Return every model's terms: from its own table in the file, else from the lists and defaults of `[pool]`.
+    """Return every model's terms: from its own table in the file, else from lists and defaults.
 
     Raises:
         ConfigurationError: an option is unknown or cannot be used, or a list holds a name that is not served.
     """
-    for variable, listed in (("MEMRA_LAZY_MODELS", settings.pool.lazy), ("MEMRA_PINNED_MODELS", settings.pool.pinned)):
+    lists = (
+        ("MEMRA_LAZY_MODELS", settings.pool.lazy),
+        ("MEMRA_PINNED_MODELS", settings.pool.pinned),
+        ("MEMRA_GENERIC_TOOLS", settings.models.generic_tools),
+    )
+    for variable, listed in lists:
         for name in listed:
             if name != EVERY_MODEL and name not in names:
                 known = ", ".join(names)
@@ -58,6 +64,7 @@ def _terms(settings: Settings, name: ModelName) -> ModelTerms:
         is_pinned=options.get("pin", _is_listed(name, settings.pool.pinned)),
         idle_ttl_s=float(options.get("idle_ttl_s", settings.pool.idle_ttl_s)),
         kv_memory_mb=options.get("kv_mb"),
+        has_generic_tools=options.get("generic_tools", _is_listed(name, settings.models.generic_tools)),
     )
 
 

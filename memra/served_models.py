@@ -181,14 +181,18 @@ class ServedModels:
         program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
         plan = plan_model(program, self._choice, kv_memory_mb=terms.kv_memory_mb or settings.engine.kv_memory_mb)
         checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
-        return ServedModel(entry.name, checkpoint, plan, _renderer(checkpoint, plan), settings.engine)
+        return ServedModel(entry.name, checkpoint, plan, self._renderer(checkpoint, plan, terms), settings.engine)
 
-
-def _renderer(checkpoint: Checkpoint, plan: ModelPlan) -> ChatFormat | TextFormat:
-    task, vocabulary = task_of(plan.program), checkpoint.vocabulary
-    if task is ModelTask.GENERATE:
-        return ChatFormat.build(vocabulary, context_tokens=plan.context_tokens)
-    return TextFormat.build(vocabulary, task=task, context_tokens=plan.context_tokens, is_causal=plan.program.is_causal)
+    def _renderer(self, checkpoint: Checkpoint, plan: ModelPlan, terms: ModelTerms) -> ChatFormat | TextFormat:
+        task, vocabulary, context_tokens = task_of(plan.program), checkpoint.vocabulary, plan.context_tokens
+        if task is not ModelTask.GENERATE:
+            return TextFormat.build(
+                vocabulary, task=task, context_tokens=context_tokens, is_causal=plan.program.is_causal
+            )
+        made = ChatFormat.build(vocabulary, context_tokens=context_tokens, teaches_tools=terms.has_generic_tools)
+        if self._settings.models.ready_grammars:
+            made.grammars.prepare()
+        return made
 
 
 def refuse_crowding(models: Sequence[ServedModel], limit_bytes: int | None) -> None:

@@ -32,6 +32,7 @@ def test_a_model_has_a_table_of_its_own_or_only_a_source(tmp_path: Path):
         pin = true
         idle_ttl_s = 5
         kv_mb = 64
+        generic_tools = true
         """,
     )
     entries = plan_models(settings.models)
@@ -41,7 +42,7 @@ def test_a_model_has_a_table_of_its_own_or_only_a_source(tmp_path: Path):
     ]
     assert read_terms(settings, (A, B)) == {
         A: ModelTerms(),
-        B: ModelTerms(is_lazy=True, is_pinned=True, idle_ttl_s=5.0, kv_memory_mb=64),
+        B: ModelTerms(is_lazy=True, is_pinned=True, idle_ttl_s=5.0, kv_memory_mb=64, has_generic_tools=True),
     }
 
 

@@ -1,7 +1,7 @@
 """Admission: decides who comes in, and writes down how each request ended.
 
-It accepts `CheckKey` (asked; answered with None), `CheckOwner` (asked; answered with whether a request is that key's),
-`AdmitRequest` (asked; answered with `RequestAdmitted`) and, once the size of an admitted request is known,
+It accepts `CheckKey` (asked; answered with None), `FindRequests` (asked; answered with the ids of a key's requests of
+some name), `AdmitRequest` (asked; answered with `RequestAdmitted`) and, once the size of an admitted request is known,
 `ReserveWork` (asked; answered with `WorkReserved`), all of which it may refuse with a `RequestError`;
 `ReportAdmissions` (asked; answered with `AdmissionsReported`); and, told, `ReleaseSlot` and `RefuseNewWork`. For every
 request that was let in it hands one `RequestEnded` to an observer; one that is refused a place at the worker was not
@@ -32,7 +32,7 @@ from memra.messages.admission import (
     AdmissionsReported,
     AdmitRequest,
     CheckKey,
-    CheckOwner,
+    FindRequests,
     ReleaseSlot,
     ReportAdmissions,
     RequestAdmitted,
@@ -78,6 +78,7 @@ class AdmissionRules:
 class _Guest:
     model: ModelName
     admitted: RequestAdmitted
+    client_id: str | None
 
 
 class Admission(TrioActor):
@@ -117,13 +118,15 @@ class Admission(TrioActor):
         self._guests: dict[RequestId, _Guest] = {}
         self._drain_deadline: float | None = None
 
-    def handle(self, message: Any) -> RequestAdmitted | WorkReserved | AdmissionsReported | bool | None:
+    def handle(
+        self, message: Any
+    ) -> RequestAdmitted | WorkReserved | AdmissionsReported | tuple[RequestId, ...] | None:
         """Handle one message; see the module for those accepted."""
         match message:
             case CheckKey(api_key):
                 self._keys.identify(api_key)
-            case CheckOwner(request_id, api_key):
-                return self._is_owner(request_id, api_key)
+            case FindRequests(name, api_key):
+                return self._find(name, api_key)
             case AdmitRequest():
                 with stage_span(names.SPAN_ADMISSION, message.traceparent):
                     return self._admit(message)
@@ -139,10 +142,13 @@ class Admission(TrioActor):
                 raise UnknownMessageError(self, message)
         return None
 
-    def _is_owner(self, request_id: RequestId, api_key: str | None) -> bool:
+    def _find(self, name: str, api_key: str | None) -> tuple[RequestId, ...]:
         tenant = self._keys.identify(api_key)
-        guest = self._guests.get(request_id)
-        return guest is not None and guest.admitted.tenant == tenant
+        return tuple(
+            request_id
+            for request_id, guest in self._guests.items()
+            if name in (request_id, guest.client_id) and guest.admitted.tenant == tenant
+        )
 
     def _admit(self, request: AdmitRequest) -> RequestAdmitted:
         tenant = self._keys.identify(request.api_key)
@@ -164,13 +170,13 @@ class Admission(TrioActor):
             slots_remaining=taken.remaining,
             slots_reset_s=self._reset_s(),
         )
-        self._guests[request.request_id] = _Guest(request.model, admitted)
+        self._guests[request.request_id] = _Guest(request.model, admitted, request.client_id)
         return admitted
 
     def _admit_part(self, request: AdmitRequest, whole: _Guest) -> RequestAdmitted:
         """Let in what runs under another request's slot; it has none of its own to give back."""
         admitted = replace(whole.admitted, request_id=request.request_id)
-        self._guests[request.request_id] = _Guest(whole.model, admitted)
+        self._guests[request.request_id] = _Guest(whole.model, admitted, whole.client_id)
         return admitted
 
     def _take_slot(self, request: AdmitRequest) -> SlotTaken:

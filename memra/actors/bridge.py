@@ -25,7 +25,7 @@ from memra.actors.ticket import Ticket
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.prefix_handoff import ExportReport
 from memra.errors import DrainingError, OverloadedError, UnknownRequestError
-from memra.messages.admission import AdmissionsReported, CheckKey, CheckOwner, ReportAdmissions
+from memra.messages.admission import AdmissionsReported, CheckKey, FindRequests, ReportAdmissions
 from memra.messages.generation import GenerationRequest
 from memra.messages.lifecycle import HealthReported, ReportHealth
 from memra.messages.models import (
@@ -195,20 +195,24 @@ class ActorHouse:
         """
         return await detokenize(request, self._stations)
 
-    async def cancel(self, request_id: RequestId, api_key: str | None) -> None:
-        """End a request under way: whoever reads its answer gets a `RequestCancelledError` behind what is there.
+    async def cancel(self, name: str, api_key: str | None) -> None:
+        """End requests under way: whoever reads their answers gets a `RequestCancelledError` behind what is there.
+
+        Args:
+            name: the id of one, or what the client itself called one or several.
+            api_key: of the client.
 
         Raises:
             AuthenticationError: the key opens nothing here.
             UnknownRequestError: no such request of this key is under way.
         """
         try:
-            is_owner = await ask(self._stations.admission, CheckOwner(request_id, api_key))
-            if is_owner and await ask(self._stations.ingress, CancelReply(request_id)):
+            found: tuple[RequestId, ...] = await ask(self._stations.admission, FindRequests(name, api_key))
+            if any([await ask(self._stations.ingress, CancelReply(request_id)) for request_id in found]):
                 return
         except ActorDeadError:
             raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
-        raise UnknownRequestError(f"No request {request_id!r} of yours is under way; it may have ended.", param="id")
+        raise UnknownRequestError(f"No request {name!r} of yours is under way; it may have ended.", param="id")
 
     async def report_health(self) -> HealthReported:
         """Return the state that the probes show; answers at once, also when the worker hangs."""

@@ -1,8 +1,10 @@
 """Several answers under one request: it is taken apart into one walk an answer, and their replies are made one again.
 
-All walks share the first one's slot. They are submitted one after the other; the engine lets a sequence wait for
-another that computes the same tokens, so equal prompts are computed once. What ends one walk before its time, a failure
-or the client's leaving, ends them all. Knows nothing of prompts and texts. Called by the bridge, in the request's task.
+All walks share the first one's slot, and those with the same prompt what was rendered of it. They are submitted one
+after the other; the engine lets a sequence wait for another that computes the same tokens, so equal prompts are
+computed once. What ends one walk before its time, a failure or the client's leaving, ends them all; only a deadline
+leaves what the others have, if they have anything. Knows nothing of prompts and texts. Called by the bridge, in the
+request's task.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -15,12 +17,14 @@ import trio
 from memra.actors.contract import Reply
 from memra.actors.house_stay import Stations
 from memra.actors.request_walk import RequestWalk
-from memra.errors import OverloadedError
+from memra.actors.shared_rendering import SharedRendering
+from memra.errors import DeadlineExceededError, OverloadedError
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
-from memra.types import RequestId
+from memra.types import RequestId, StopCause
 
 _SEED_RANGE = 2**64
+_NOTHING_SPENT = Usage(0, 0, 0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,13 @@ async def open_choices(request: GenerationRequest, stations: Stations) -> AsyncI
     walks: list[RequestWalk] = []
     failure: Exception | None = None
     try:
-        replies = []
+        replies: list[Reply] = []
+        shared: SharedRendering | None = None
         for part in parts:
-            walks.append(RequestWalk(part, stations))
-            replies.append(await walks[-1].enter())
+            if shared is None or not part.choice:
+                shared = SharedRendering(request.num_choices)
+            walks.append(RequestWalk(part, stations, shared=shared))
+            replies.append(await _enter(walks[-1], replies))
         send, receive = trio.open_memory_channel[_Message](0)  # a slow reader lets deltas join where they wait
         async with trio.open_nursery() as nursery:
             for index, reply in enumerate(replies):
@@ -88,6 +95,33 @@ async def open_choices(request: GenerationRequest, stations: Stations) -> AsyncI
     finally:
         for walk in reversed(walks):
             walk.leave()
+
+
+async def _enter(walk: RequestWalk, before: Sequence[Reply]) -> Reply:
+    """Walk in; where the deadline passes on the way, those before may have something to tell nevertheless."""
+    try:
+        return await walk.enter()
+    except DeadlineExceededError as error:
+        if not before:
+            raise
+        return _LateReply(before[0].admitted, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _LateReply:
+    """The reply of a walk that did not come in before its deadline."""
+
+    admitted: RequestAdmitted
+    error: DeadlineExceededError
+
+    def __aiter__(self) -> Self:
+        """Iterate over the parts, of which there are none."""
+        return self
+
+    async def __anext__(self) -> ReplyPart:
+        """Raise the error."""
+        await trio.lowlevel.checkpoint()
+        raise self.error
 
 
 async def _forward(index: int, reply: Reply, send: trio.MemorySendChannel[_Message]) -> None:
@@ -114,6 +148,7 @@ class _JoinedReply:
         self._receive = receive
         self._requests = requests
         self._usages: dict[int, Usage] = {}
+        self._late: DeadlineExceededError | None = None
 
     @property
     def admitted(self) -> RequestAdmitted:
@@ -128,12 +163,15 @@ class _JoinedReply:
         """Return the next part of any choice.
 
         Raises:
-            RequestError: one of them cannot go on, and so none does.
+            RequestError: one of them cannot go on, and so none does; or none had begun at the deadline.
             StopAsyncIteration: all are complete.
         """
         while len(self._usages) < len(self._requests):
             message = await self._receive.receive()
             match message.content:
+                case DeadlineExceededError():
+                    self._late = message.content
+                    return self._finish(message.index, ReplyFinished(StopCause.DEADLINE, _NOTHING_SPENT))
                 case Exception():
                     if message.index not in self._usages:  # behind the last part only the end can come
                         raise message.content
@@ -149,13 +187,17 @@ class _JoinedReply:
         self._usages[index] = finished.usage
         if len(self._usages) < len(self._requests):
             return ReplyDelta("", choice=index, stop=finished.stop)
+        if self._late is not None and not any(usage.completion_tokens for usage in self._usages.values()):
+            raise self._late
         return replace(finished, usage=self._sum(), choice=index)
 
     def _sum(self) -> Usage:
+        usages = self._usages.values()
         firsts = [self._usages[index] for index, request in enumerate(self._requests) if not request.choice]
         return Usage(
             prompt_tokens=sum(usage.prompt_tokens for usage in firsts),
-            completion_tokens=sum(usage.completion_tokens for usage in self._usages.values()),
+            completion_tokens=sum(usage.completion_tokens for usage in usages),
             cached_tokens=sum(usage.cached_tokens for usage in firsts),
-            elapsed_s=max(usage.elapsed_s for usage in self._usages.values()),
+            elapsed_s=max(usage.elapsed_s for usage in usages),
+            reasoning_tokens=sum(usage.reasoning_tokens for usage in usages),
         )

@@ -11,7 +11,7 @@ from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyPart
 from memra.messages.lifecycle import HealthReported
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
-from memra.types import ModelName, ModelTask, RequestId
+from memra.types import ModelName, ModelTask
 
 
 class Reply(Protocol):
@@ -94,8 +94,12 @@ class House(Protocol):
         """
         ...
 
-    async def cancel(self, request_id: RequestId, api_key: str | None) -> None:
-        """End a request under way: whoever reads its answer gets a `RequestCancelledError` behind what is there.
+    async def cancel(self, name: str, api_key: str | None) -> None:
+        """End requests under way: whoever reads their answers gets a `RequestCancelledError` behind what is there.
+
+        Args:
+            name: the id of one, or what the client itself called one or several.
+            api_key: of the client.
 
         Raises:
             AuthenticationError: the key opens nothing here.

@@ -28,6 +28,7 @@ class Stations:
 
     Attributes:
         context_floor_tokens: context of a request that does not say how much it wants.
+        binding: templating of the prompts whose answers are bound, so that no other prompt waits for a grammar.
         answers: what equal requests share, or None where each is computed.
         deadlines: how long a request may take.
     """
@@ -38,6 +39,7 @@ class Stations:
     keeper: Ref
     worker: WorkerLink
     context_floor_tokens: int
+    binding: Ref
     answers: SharedAnswers | None = None
     deadlines: DeadlineRules = field(default_factory=DeadlineRules)
 

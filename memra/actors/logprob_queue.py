@@ -5,6 +5,7 @@ and how much text is held back it asks the reader of the answer. Owned by one re
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from memra.messages.generation import TokenLogprob
@@ -23,9 +24,16 @@ class _Held:
 class LogprobQueue:
     """The entries of one answer, in order: held first, then ready, then taken."""
 
-    def __init__(self, reader: AnswerReader) -> None:
-        """Start empty, with a reader that has read nothing."""
+    def __init__(self, reader: AnswerReader, *, echo: str = "") -> None:
+        """Start empty.
+
+        Args:
+            reader: that has read nothing.
+            echo: the prompt's text, where it is told before the answer's.
+        """
         self._reader = reader
+        self._echo = echo.encode(errors="replace")
+        self._num_echoed = 0
         self._held: deque[_Held] = deque()
         self._ready: list[TokenLogprob] = []
         self._num_read = 0
@@ -39,12 +47,24 @@ class LogprobQueue:
         """Take the entry of the token that was read last; those whose text is shown by now are ready."""
         spell = self._reader.token_bytes
         top_bytes = tuple(spell(token_id) for token_id, _ in entry.top)
-        spelled = replace(entry, text_bytes=spell(entry.token_id), top_bytes=top_bytes)
         start, self._num_read = self._num_read, self._reader.num_read_bytes
+        hidden = b"" if self._num_read == start else None
+        spelled = replace(entry, text_bytes=spell(entry.token_id), top_bytes=top_bytes, shown_bytes=hidden)
         self._held.append(_Held(spelled, start, self._num_read))
         num_shown = self._num_read - self._reader.num_held_bytes
         while self._held and self._held[0].end <= num_shown:
             self._ready.append(self._held.popleft().entry)
+
+    def note_prompt(self, entries: Iterable[TokenLogprob]) -> None:
+        """Take entries of the prompt's next tokens; they are ready, for the text that they are in was told before."""
+        spell = self._reader.token_bytes
+        for entry in entries:
+            text_bytes, top_bytes = spell(entry.token_id), tuple(spell(token_id) for token_id, _ in entry.top)
+            # What was put around the text does not stand in it, nor does a space that a tokenizer puts in front.
+            spellings = (text_bytes, text_bytes.removeprefix(b" "))
+            shown = next((part for part in spellings if self._echo.startswith(part, self._num_echoed)), b"")
+            self._num_echoed += len(shown)
+            self._ready.append(replace(entry, text_bytes=text_bytes, top_bytes=top_bytes, shown_bytes=shown))
 
     def end(self) -> None:
         """Note that the answer is complete: whatever is shown in part is ready, and the rest is dropped."""

@@ -21,7 +21,7 @@ from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage, join_calls
 from memra.messages.prompt import AnswerPiece, PromptRendered
-from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
+from memra.messages.work import PromptScored, PromptStarted, RequestFailed, TokensGenerated
 from memra.types import StopCause, TokenId
 
 _COMPLETE = frozenset({StopCause.END_OF_SEQUENCE, StopCause.STOP_TOKEN, StopCause.STOP_STRING})
@@ -97,8 +97,9 @@ class WorkerReply:
         self._parts: deque[ReplyPart] = deque()
         self._pieces: list[AnswerPiece] = []
         self._token_ids: list[TokenId] = []
-        self._logprobs = LogprobQueue(rendered.reader)
+        self._logprobs = LogprobQueue(rendered.reader, echo=rendered.echo)
         self._num_generated = 0
+        self._num_reasoning = 0
         self._num_cached = 0
         self._stop: StopCause | None = None
         self._error: RequestError | None = None
@@ -135,6 +136,7 @@ class WorkerReply:
             completion_tokens=self._num_generated,
             cached_tokens=self._num_cached,
             elapsed_s=((times.last_token_ns or time.monotonic_ns()) - times.admitted_ns) / 1e9,
+            reasoning_tokens=self._num_reasoning,
         )
 
     def __aiter__(self) -> Self:
@@ -182,6 +184,8 @@ class WorkerReply:
             match arrival.event:
                 case PromptStarted(num_cached_tokens=num_cached_tokens):
                     self._start(num_cached_tokens, arrival.at_ns)
+                case PromptScored(logprobs=logprobs):
+                    self._logprobs.note_prompt(logprobs)
                 case TokensGenerated():
                     self._read(arrival.event, arrival.at_ns)
                 case RequestFailed():
@@ -218,8 +222,10 @@ class WorkerReply:
         reader = self._prompt.reader
         # One by one, so that the count and the ids end with the very token that completed a stop string.
         for index, token_id in enumerate(event.token_ids):
+            was_thinking = reader.is_thinking
             piece = reader.read((token_id,))
             self._num_generated += 1
+            self._num_reasoning += was_thinking or reader.is_thinking
             self._token_ids.append(token_id)
             if piece.text or piece.reasoning or piece.tool_calls:
                 self._pieces.append(piece)

@@ -18,6 +18,7 @@ from memra.actors.house_stay import HouseStay, Stations
 from memra.actors.replies import ReplyStream
 from memra.actors.reply import Deadline, StageTimes, WorkerReply
 from memra.actors.shared_answers import Lead, SharedAnswers
+from memra.actors.shared_rendering import SharedRendering
 from memra.errors import DrainingError
 from memra.gate.context_budget import TokenBudget, resolve_budget
 from memra.gate.namespaces import namespace_of
@@ -34,9 +35,18 @@ from memra.types import CacheStatus
 class RequestWalk:
     """One request; `enter` once, then `leave` once, whatever came of it."""
 
-    def __init__(self, request: GenerationRequest, stations: Stations) -> None:
-        """Begin the request's trace."""
+    def __init__(
+        self, request: GenerationRequest, stations: Stations, *, shared: SharedRendering | None = None
+    ) -> None:
+        """Begin the request's trace.
+
+        Args:
+            request: who walks.
+            stations: where to.
+            shared: what answers to one prompt have in common; None for a request of its own.
+        """
         self._request = request
+        self._shared = shared
         self._stations = stations
         self._stay = HouseStay(request.request_id, stations)
         self._instance = 0
@@ -108,6 +118,7 @@ class RequestWalk:
                 api_key=request.api_key,
                 traceparent=self._trace.traceparent,
                 part_of=request.part_of,
+                client_id=request.client_id,
             )
         )
         self._times = StageTimes(admitted_ns=time.monotonic_ns())
@@ -142,7 +153,10 @@ class RequestWalk:
         return reply if self._lead is None else LeadingReply(reply, self._lead)
 
     async def _render(self) -> PromptRendered:
-        request = self._request
+        request, shared = self._request, self._shared
+        taken = None if shared is None else shared.take(self._instance)
+        if taken is not None:
+            return taken
         message = RenderPrompt(
             request.request_id,
             request.model,
@@ -154,9 +168,12 @@ class RequestWalk:
             biased_ids=frozenset(token_id for token_id, _ in request.sampling.logit_bias),
             wants_echo=request.wants_echo,
             grammar=request.grammar,
+            ends=request.ends,
+            num_answers=1 if shared is None else shared.num_open,
         )
-        rendered: PromptRendered = await ask(self._stations.templating, message)
-        return rendered
+        station = self._stations.binding if message.is_bound else self._stations.templating
+        rendered: PromptRendered = await ask(station, message)
+        return rendered if shared is None else shared.keep(rendered, self._instance)
 
     async def _reserve_work(self, prompt: SubmitPrompt, budget: TokenBudget, *, timeout_s: float) -> TokenBudget:
         """Ask for a place at the worker; the answer may be shorter than the context allows, as memory has it."""
@@ -190,6 +207,8 @@ class RequestWalk:
             affinity=request.affinity,
             instance=self._instance,
             constraint=rendered.constraint,
+            min_new_tokens=request.ends.min_new_tokens,
+            scores_prompt=request.scores_prompt,
         )
 
     async def _claim(

@@ -1,5 +1,8 @@
 """Templating: the thread in which prompts become tokens, away from the loop because it may take many milliseconds.
 
+There are two of it: one for prompts whose answers a grammar binds, which may take seconds to compile, and one for all
+others.
+
 It accepts `RenderPrompt` (asked; answered with `PromptRendered`), `RenderTexts` (with `TextsRendered`), `TokenizeText`
 (with `TextTokenized`) and `DetokenizeIds` (with the text). A prompt whose client leaves while it waits is taken
 out of the mailbox by `ask`; at most the one that is being rendered just then is rendered for nobody. A `RequestError`
@@ -37,7 +40,7 @@ _Asked = RenderPrompt | RenderTexts | TokenizeRequest | DetokenizeRequest
 
 
 class Renderer(Protocol):
-    """One model's way from words to tokens; called from this actor's thread alone."""
+    """One model's way from words to tokens; called from the threads of both templating actors."""
 
     def render(self, message: RenderPrompt, /) -> PromptRendered:
         """Turn a prompt into token ids, and make the reader of its answer.

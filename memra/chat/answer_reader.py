@@ -17,11 +17,12 @@ from memra.chat.reasoning import Splitter
 from memra.chat.spans import Span
 from memra.chat.stop_strings import StopStrings
 from memra.chat.tokenizer import Tokenizer
-from memra.messages.generation import ToolCallDelta
+from memra.messages.generation import EndRules, ToolCallDelta
 from memra.messages.prompt import AnswerPiece
 from memra.types import TokenId
 
 _NOTHING = AnswerPiece()
+_PLAIN_END = EndRules()
 
 
 class TextAnswerReader:
@@ -30,8 +31,16 @@ class TextAnswerReader:
     has_calls = False
     """Plain text calls nothing."""
 
+    is_thinking = False
+    """Nor is any of it a thought."""
+
     def __init__(
-        self, tokenizer: Tokenizer, *, prompt_ids: tuple[TokenId, ...] = (), stop_strings: tuple[str, ...] = ()
+        self,
+        tokenizer: Tokenizer,
+        *,
+        prompt_ids: tuple[TokenId, ...] = (),
+        stop_strings: tuple[str, ...] = (),
+        ends: EndRules = _PLAIN_END,
     ) -> None:
         """Begin an answer.
 
@@ -39,23 +48,26 @@ class TextAnswerReader:
             tokenizer: of the model that answers.
             prompt_ids: the whole prompt; its last token decides whether the answer begins with a space of its own.
             stop_strings: the text ends before the earliest of these.
+            ends: when they count, and what of the end shows.
 
         Raises:
             InvalidRequestError: the stop strings are too many, or one is empty.
         """
         self._tokenizer = tokenizer
-        self._words = begin_words(tokenizer, tokenizer.pieces, prompt_ids=prompt_ids)
-        self._stops = StopStrings(stop_strings) if stop_strings else None
+        pieces = tokenizer.named_pieces if ends.shows_control else tokenizer.pieces
+        self._words = begin_words(tokenizer, pieces, prompt_ids=prompt_ids)
+        self._stops = StopStrings(stop_strings, is_shown=ends.shows_stop_string)
+        self._num_free_tokens = ends.min_new_tokens
 
     @property
     def is_stopped(self) -> bool:
         """Whether a stop string was found: nothing more will be shown, and generation may end."""
-        return self._stops is not None and self._stops.is_stopped
+        return self._stops.is_stopped
 
     @property
     def stop_string(self) -> str | None:
         """The stop string that was found, or None."""
-        return None if self._stops is None else self._stops.found
+        return self._stops.found
 
     @property
     def num_read_bytes(self) -> int:
@@ -65,8 +77,7 @@ class TextAnswerReader:
     @property
     def num_held_bytes(self) -> int:
         """What of that, at its end, is not shown yet, or never will be because a stop string begins there."""
-        held = self._words.num_held_bytes
-        return held if self._stops is None else held + self._stops.num_held_bytes
+        return self._words.num_held_bytes + self._stops.num_held_bytes
 
     def token_bytes(self, token_id: TokenId) -> bytes:
         """Return what a token stands for by itself, a control token by its name; changes nothing."""
@@ -74,20 +85,23 @@ class TextAnswerReader:
 
     def read(self, token_ids: tuple[TokenId, ...]) -> AnswerPiece:
         """Take more tokens and return the text that is certain now: whole characters, no part of a stop string."""
-        text = self._words.push(token_ids)
-        text = text if self._stops is None else self._stops.push(text)
+        text = ""
+        if self._num_free_tokens:
+            free, token_ids = token_ids[: self._num_free_tokens], token_ids[self._num_free_tokens :]
+            self._num_free_tokens -= len(free)
+            text = self._words.push(free)
+        text += self._stops.push(self._words.push(token_ids))
         return AnswerPiece(text) if text else _NOTHING
 
     def finish(self) -> AnswerPiece:
-        """Return what was held back; call once, after the last token."""
-        text = self._words.flush()
-        return AnswerPiece(text if self._stops is None else self._stops.push(text) + self._stops.flush())
+        """Return what was held back; call once, after the last token. Half a character is no text."""
+        return AnswerPiece(self._stops.flush())
 
 
 class ChatAnswerReader:
     """Reads one answer as thoughts, text and calls; fulfils `memra.messages.prompt.AnswerReader`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each reads another part of the answer)
         self,
         words: Detokenizer,
         spell: Callable[[TokenId], bytes],
@@ -95,6 +109,7 @@ class ChatAnswerReader:
         splitter: Splitter | None,
         calls: CallReader | None,
         stop_strings: tuple[str, ...] = (),
+        ends: EndRules = _PLAIN_END,
     ) -> None:
         """Begin an answer.
 
@@ -104,6 +119,7 @@ class ChatAnswerReader:
             splitter: fresh; None for a model that marks no thoughts.
             calls: fresh; None where no tool may be called.
             stop_strings: the text ends before the earliest of these.
+            ends: when they count, and whether the one that is found shows.
 
         Raises:
             InvalidRequestError: the stop strings are too many, or one is empty.
@@ -113,7 +129,8 @@ class ChatAnswerReader:
         self._num_open_bytes = 0
         self._splitter = splitter
         self._calls = calls
-        self._stops = StopStrings(stop_strings)
+        self._stops = StopStrings(stop_strings, is_shown=ends.shows_stop_string)
+        self._num_free_tokens = ends.min_new_tokens
 
     @property
     def is_stopped(self) -> bool:
@@ -140,34 +157,44 @@ class ChatAnswerReader:
         return self._spell(token_id)
 
     @property
+    def is_thinking(self) -> bool:
+        """Whether what was read so far ends inside a thought."""
+        return self._splitter is not None and self._splitter.is_thinking
+
+    @property
     def has_calls(self) -> bool:
         """Whether a complete call was read."""
         return self._calls is not None and self._calls.has_calls
 
     def read(self, token_ids: tuple[TokenId, ...]) -> AnswerPiece:
         """Take more tokens and return what is certain now: whole characters, no part of a marker or a stop string."""
-        num_read_before = self._words.num_read_bytes
-        text = self._words.push(token_ids)
-        self._num_open_bytes += self._words.num_read_bytes - num_read_before
-        if not text or self.is_stopped:
-            return _NOTHING
         gathered = _Gathered()
-        self._sort([Span(text)] if self._splitter is None else self._splitter.push(text), gathered)
+        if self._num_free_tokens:
+            free, token_ids = token_ids[: self._num_free_tokens], token_ids[self._num_free_tokens :]
+            self._num_free_tokens -= len(free)
+            self._stops.is_on = False
+            self._read(free, gathered)
+            self._stops.is_on = True
+        self._read(token_ids, gathered)
         piece = gathered.piece()
         if piece != _NOTHING:
             self._num_open_bytes = 0
         return piece
 
+    def _read(self, token_ids: tuple[TokenId, ...], gathered: "_Gathered") -> None:
+        num_read_before = self._words.num_read_bytes
+        text = self._words.push(token_ids)
+        self._num_open_bytes += self._words.num_read_bytes - num_read_before
+        if text and not self.is_stopped:
+            self._sort([Span(text)] if self._splitter is None else self._splitter.push(text), gathered)
+
     def finish(self) -> AnswerPiece:
-        """Return what was held back; call once, after the last token."""
-        text = self._words.flush()
+        """Return what was held back; call once, after the last token. Half a character is no text."""
         if self.is_stopped:
             return _NOTHING
         gathered = _Gathered()
-        if self._splitter is None:
-            self._sort([Span(text)], gathered)
-        else:
-            self._sort([*self._splitter.push(text), *self._splitter.flush()], gathered)
+        if self._splitter is not None:
+            self._sort(self._splitter.flush(), gathered)
         if self._calls is not None and not self.is_stopped:
             self._show(self._calls.finish(), gathered)
         gathered.text.append(self._stops.flush())

@@ -15,6 +15,7 @@ from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.grammar import GrammarCompiler
 from memra.chat.grammar_matcher import GrammarMatcher
 from memra.chat.grammar_thinking import ThinkingFirst, ThoughtTokens
+from memra.chat.taught_tools import has_tool_turns, teach_tools
 from memra.chat.template import ChatTemplate
 from memra.chat.text_format import detokenize_ids, tokenize_text, wrong_task
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
@@ -48,6 +49,7 @@ class ChatFormat:
         tool_style: how it answers one with tools.
         grammars: compiles what answers must match.
         thoughts: finds out whether answers begin with thoughts.
+        teaches_tools: the prompt tells of tools in words where the template has no place for them.
     """
 
     tokenizer: Tokenizer
@@ -58,12 +60,18 @@ class ChatFormat:
     tool_style: AnswerStyle
     grammars: GrammarCompiler
     thoughts: ThoughtTokens
+    teaches_tools: bool = False
 
     @classmethod
-    def build(cls, vocabulary: Vocabulary, *, context_tokens: int) -> "ChatFormat":
+    def build(cls, vocabulary: Vocabulary, *, context_tokens: int, teaches_tools: bool = False) -> "ChatFormat":
         """Build the format of a model; one without a chat template speaks plain ChatML.
 
         Takes up to a few seconds for large vocabularies.
+
+        Args:
+            vocabulary: of the model's files.
+            context_tokens: prompt and answer together.
+            teaches_tools: tell of tools in words where the template has no place for them, instead of a refusal.
 
         Raises:
             UnsupportedModelError: the tokenizer is of no known kind, or the chat template is invalid.
@@ -74,16 +82,18 @@ class ChatFormat:
         template = read(CHATML_TEMPLATE if vocabulary.chat_template is None else vocabulary.chat_template)
         for_tools = vocabulary.named_templates.get(_TOOL_USE)
         tool_template = template if for_tools is None else read(for_tools)
-        style = AnswerStyle.find(template, tokenizer)
+        taught = GENERIC if teaches_tools else None
+        style = AnswerStyle.find(template, tokenizer, taught=taught)
         return cls(
             tokenizer,
             template,
             tool_template,
             context_tokens,
             style=style,
-            tool_style=style if for_tools is None else AnswerStyle.find(tool_template, tokenizer),
+            tool_style=style if for_tools is None else AnswerStyle.find(tool_template, tokenizer, taught=taught),
             grammars=GrammarCompiler(tokenizer),
             thoughts=ThoughtTokens(tokenizer),
+            teaches_tools=teaches_tools,
         )
 
     def render(self, command: RenderPrompt) -> PromptRendered:
@@ -100,6 +110,7 @@ class ChatFormat:
         self._check_known("logit_bias", command.biased_ids)
         prompt_text = self._fill(command.prompt)
         prompt_ids = self._encode(command.prompt, prompt_text)
+        open_reader = partial(self._reader, command, prompt_text, prompt_ids)
         param = command.prompt.param
         if not prompt_ids:
             raise InvalidRequestError(f"the prompt is empty; send at least one token of text in {param!r}", param=param)
@@ -111,9 +122,10 @@ class ChatFormat:
             )
         return PromptRendered(
             prompt_ids=prompt_ids,
-            eos_ids=self.tokenizer.eos_ids,
+            eos_ids=frozenset() if command.ends.ignores_eos else self.tokenizer.eos_ids,
             context_tokens=self.context_tokens,
-            reader=self._reader(command, prompt_text, prompt_ids),
+            reader=open_reader(),
+            further_readers=tuple(open_reader() for _ in range(command.num_answers - 1)),
             echo=self._spell(command.prompt, prompt_ids) if command.wants_echo else "",
             constraint=self._constrain(command, prompt_ids),
         )
@@ -177,9 +189,9 @@ class ChatFormat:
         return detokenize_ids(self.tokenizer, command.wanted)
 
     def _reader(self, command: RenderPrompt, prompt_text: str, prompt_ids: tuple[TokenId, ...]) -> AnswerReader:
-        prompt, stop_strings = command.prompt, command.stop_strings
+        prompt, stop_strings, ends = command.prompt, command.stop_strings, command.ends
         if not isinstance(prompt, ChatPrompt) or prompt.is_plain_answer:
-            return TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=stop_strings)
+            return TextAnswerReader(self.tokenizer, prompt_ids=prompt_ids, stop_strings=stop_strings, ends=ends)
         style = self.tool_style if prompt.tools else self.style
         if prompt.template_options.get("enable_thinking") is False and style.is_thinking(prompt_text):
             raise InvalidRequestError(
@@ -193,6 +205,8 @@ class ChatFormat:
             tools=prompt.tools,
             is_single_call=prompt.is_single_call,
             stop_strings=stop_strings,
+            ends=ends,
+            begun=prompt.begun_text,
         )
 
     def _fill(self, prompt: Prompt) -> str:
@@ -210,7 +224,7 @@ class ChatFormat:
             case ChatPrompt():
                 return self._encode_chat(text)
             case TextPrompt():
-                return self.tokenizer.encode(text, add_special=True, parse_special=True)
+                return self.tokenizer.encode(text, add_special=prompt.adds_special, parse_special=True)
             case TokenPrompt():
                 return self._check_ids(prompt)
 
@@ -218,9 +232,12 @@ class ChatFormat:
         if not prompt.messages:
             raise InvalidRequestError(f"there is no message; send at least one in {prompt.param!r}", param=prompt.param)
         template = self.tool_template if prompt.tools else self.template
-        if prompt.tools and not template.traits.supports_tools:
+        if not template.traits.supports_tools and self.teaches_tools and has_tool_turns(prompt):
+            prompt = teach_tools(prompt, takes_system=template.takes_system())
+        elif prompt.tools and not template.traits.supports_tools:
             raise InvalidRequestError(
-                "this model's chat template has no place for tools; leave 'tools' out or choose another model",
+                "this model's chat template has no place for tools; leave 'tools' out, choose another model, or have "
+                "the server tell it of tools in words (MEMRA_GENERIC_TOOLS)",
                 param="tools",
             )
         return _fill_template(template, prompt)
@@ -241,8 +258,14 @@ class ChatFormat:
         return prompt.token_ids
 
     def _spell(self, prompt: Prompt, prompt_ids: tuple[TokenId, ...]) -> str:
-        """Return the prompt as text: as it was sent, or what its tokens say."""
-        return prompt.text if isinstance(prompt, TextPrompt) else self.tokenizer.decode(prompt_ids)
+        """Return the prompt as text: as sent, or what its tokens say; of a chat, what was begun of the answer."""
+        match prompt:
+            case TextPrompt():
+                return prompt.text
+            case ChatPrompt(goes_on=True):
+                return prompt.begun_text or ""
+            case _:
+                return self.tokenizer.decode(prompt_ids)
 
     def _check_known(self, param: str, token_ids: frozenset[TokenId]) -> None:
         strangers = sorted(token_id for token_id in token_ids if not self._knows(token_id))

@@ -12,8 +12,9 @@ from memra.types import TokenId
 class Detokenizer:
     """The text of one growing answer; owned by one task.
 
-    Bytes that may still become a character are held back, at most three of them; bytes that cannot become one turn into
-    one U+FFFD for each broken sequence. Control tokens have no bytes and so never show.
+    Bytes that may still become a character are held back, at most three of them, and never show where the answer ends
+    before it is whole; bytes that cannot become one turn into one U+FFFD for each broken sequence. Control tokens have
+    no bytes and so never show.
 
     The first space of an answer: where a tokenizer puts a space in front of every stretch of text, an answer that
     begins such a stretch, because the prompt ended with a control token, begins with a space that nobody meant, and it
@@ -55,10 +56,4 @@ class Detokenizer:
             data = data.removeprefix(b" ")
         text, num_read = utf_8_decode(data, "replace", False)
         self._pending = data[num_read:]
-        return text
-
-    def flush(self) -> str:
-        """End the answer: what is held back can no longer become a character."""
-        text, _ = utf_8_decode(self._pending, "replace", True)
-        self._pending = b""
         return text

@@ -62,12 +62,24 @@ class GrammarCompiler:
             raise refusal(grammar, "nothing matches it")
         return compiled
 
+    def prepare(self) -> None:
+        """Make the tokenizer's form now, so that no request waits for it.
+
+        Takes up to a second for the largest vocabularies, in which no other Python thread runs: llguidance
+        keeps the interpreter's lock. Some 50 MB are held from then on.
+        """
+        if self._tokenizer.eos_ids:
+            self._build()
+
     def _prepare(self, grammar: AnswerGrammar) -> LLTokenizer:
         if not self._tokenizer.eos_ids:
             raise InvalidRequestError(
                 f"this model has no token that ends an answer, so `{grammar.param}` cannot be used; leave it out.",
                 param=grammar.param,
             )
+        return self._build()
+
+    def _build(self) -> LLTokenizer:
         with self._lock:
             if self._tokens is None:
                 self._tokens = GrammarTokens(self._tokenizer).build()

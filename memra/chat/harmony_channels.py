@@ -43,16 +43,23 @@ _TEXT = _Message()
 class HarmonySplitter:
     """Reads the frames of one answer."""
 
-    def __init__(self, *, is_thinking: bool, keeps_calls: bool) -> None:
+    def __init__(self, *, is_thinking: bool, keeps_calls: bool, is_text: bool = False) -> None:
         """Begin an answer.
 
         Args:
             is_thinking: the prompt ends inside a thought, rather than before a header.
             keeps_calls: messages to functions keep their frame; otherwise they are text without one.
+            is_text: the prompt ends inside the text that is the answer proper.
         """
         self._keeps_calls = keeps_calls
-        self._message: _Message | None = _Message(is_thought=True) if is_thinking else None
+        begun = _TEXT if is_text else None
+        self._message: _Message | None = _Message(is_thought=True) if is_thinking else begun
         self._held = ""
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the answer so far ends inside a thought."""
+        return self._message is not None and self._message.is_thought
 
     def push(self, text: str) -> list[Span]:
         """Take more text and return what is certain now."""

@@ -24,6 +24,11 @@ _MAX_BREAKS_AFTER = 2
 class Splitter(Protocol):
     """Tells thoughts from words in one growing answer; owned by one task."""
 
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the answer so far ends inside a thought."""
+        ...
+
     def push(self, text: str) -> list[Span]:
         """Take more text and return what is certain now."""
         ...
@@ -60,10 +65,16 @@ class ThoughtMarkers:
         """Whether a prompt ends inside a thought, so that the answer begins there."""
         return prompt.rstrip().endswith(self.opens)
 
-    def splitter(self, prompt: str, *, has_tools: bool) -> Splitter:
-        """Return what reads the answer to this prompt; calls are words like any other here."""
+    def splitter(self, prompt: str, *, has_tools: bool, begun: str | None = None) -> Splitter:
+        """Return what reads the answer to this prompt; calls are words like any other here.
+
+        Args:
+            prompt: its text.
+            has_tools: whether the answer may call tools.
+            begun: the answer's first words, with which the prompt ends; None where it begins afresh.
+        """
         del has_tools
-        return ThoughtSplitter(self, prompt)
+        return ThoughtSplitter(self, prompt, begun=begun or "")
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -85,9 +96,13 @@ class HarmonyMarkers:
         """Whether a prompt ends inside a thought; a harmony prompt ends before the name of the channel."""
         return prompt.endswith(HARMONY_MARK + "<|message|>")
 
-    def splitter(self, prompt: str, *, has_tools: bool) -> Splitter:
-        """Return what reads the answer to this prompt; with tools, messages to functions keep their frame."""
-        return HarmonySplitter(is_thinking=self.is_opened_by(prompt), keeps_calls=has_tools)
+    def splitter(self, prompt: str, *, has_tools: bool, begun: str | None = None) -> Splitter:
+        """Return what reads the answer to this prompt; with tools, messages to functions keep their frame.
+
+        An answer that was begun was begun in its last channel: templates write its text there.
+        """
+        is_thinking = self.is_opened_by(prompt)
+        return HarmonySplitter(is_thinking=is_thinking, keeps_calls=has_tools, is_text=begun is not None)
 
 
 ThoughtStyle = ThoughtMarkers | HarmonyMarkers
@@ -133,14 +148,22 @@ class _Place(Enum):
 class ThoughtSplitter:
     """Finds thoughts between two markers."""
 
-    def __init__(self, markers: ThoughtMarkers, prompt: str) -> None:
-        """Begin the answer to a prompt, which may have opened a thought."""
+    def __init__(self, markers: ThoughtMarkers, prompt: str, *, begun: str = "") -> None:
+        """Begin the answer to a prompt, which may have opened a thought, or go on with what was begun there."""
         self._markers = markers
         self._place = _Place.THOUGHT if markers.is_opened_by(prompt) else _Place.START
+        if begun.strip():
+            is_thought = begun.rfind(markers.opens) > begun.rfind(markers.closes)
+            self._place = _Place.THOUGHT if is_thought else _Place.WORDS
         self._held = ""
         self._num_breaks = 0
         self._skips_break = prompt.endswith(markers.opens)
         self._ends = ("\n" + markers.closes, markers.closes)
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the answer so far ends inside a thought."""
+        return self._place is _Place.THOUGHT
 
     def push(self, text: str) -> list[Span]:
         """Take more text and return what is certain now."""

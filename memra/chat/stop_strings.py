@@ -19,10 +19,17 @@ class StopStrings:
     """One growing text and the strings that end it; owned by one task.
 
     Held back is the shortest end of the text that could still turn out to be, or to hold, a stop string.
+
+    Attributes:
+        is_on: while it is false, text passes as it is, and no stop string begins in it; for the beginning of a text.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, is_shown: bool = False) -> None:
         """Begin a text.
+
+        Args:
+            stops: what ends it.
+            is_shown: the text ends behind the stop string that is found, instead of before it.
 
         Raises:
             InvalidRequestError: there are too many stop strings, or an empty one, which would end every text at once.
@@ -32,6 +39,8 @@ class StopStrings:
         if not all(stops):
             raise InvalidRequestError("a stop string is empty: leave it out", param="stop")
         self._stops = tuple(stops)
+        self.is_on = True
+        self._is_shown = is_shown
         self._first_chars = frozenset(stop[0] for stop in stops)
         self._longest = max(map(len, stops), default=0)
         self._held = ""
@@ -57,6 +66,8 @@ class StopStrings:
         """Take more text and return what is certain now: it is before every stop string."""
         if self._found is not None:
             return ""
+        if not self.is_on:
+            return text
         text = self._held + text
         self._held = ""
         if self._first_chars.isdisjoint(text):
@@ -66,9 +77,7 @@ class StopStrings:
                 continue
             found = [stop for stop in self._stops if text.startswith(stop, start)]
             if found:
-                self._found = min(found, key=len)
-                self._hidden = text[start:]
-                return text[:start]
+                return self._end(text, start, min(found, key=len))
             if len(text) - start < self._longest and self._may_begin(text[start:]):
                 self._held = text[start:]
                 return text[:start]
@@ -80,9 +89,13 @@ class StopStrings:
         found = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if not found:
             return text
-        start, self._found = min(found, key=lambda place: (place[0], len(place[1])))
-        self._hidden = text[start:]
-        return text[:start]
+        return self._end(text, *min(found, key=lambda place: (place[0], len(place[1]))))
+
+    def _end(self, text: str, start: int, stop: str) -> str:
+        self._found = stop
+        end = start + len(stop) if self._is_shown else start
+        self._hidden = text[end:]
+        return text[:end]
 
     def _may_begin(self, end: str) -> bool:
         return any(stop.startswith(end) for stop in self._stops)

@@ -25,6 +25,9 @@ _MAX_ERROR_CHARS = 400
 _MAX_TRIAL_WORK = 1 << 22
 """Work of one trial rendering: small conversations, and a template without end must not hold up the start."""
 
+_HERE = "memra-goes-on-here"
+"""Put behind a message that is to be gone on with, so that its end is found in the prompt; no template writes it."""
+
 
 def _local_now() -> datetime:
     """The machine's local time, as `strftime_now` is defined."""
@@ -69,7 +72,7 @@ class ChatTemplate:
         self.traits = TemplateTraits.derive(source, environment=environment, render=self._render_trial)
 
     def render(self, prompt: ChatPrompt) -> str:
-        """Return the prompt's text.
+        """Return the prompt's text; it ends with the last message's where the answer goes on with that.
 
         Raises:
             TemplateError: the template refused the messages, failed on them, or exceeded its limits.
@@ -80,14 +83,18 @@ class ChatTemplate:
             raise InvalidRequestError(
                 f"the template option {reserved[0]!r} is set by the server; leave it out", param="chat_template_kwargs"
             )
-        return self.render_variables(
+        messages = plain_messages(prompt.messages, style=self.traits.style)
+        if prompt.goes_on:
+            messages[-1]["content"] = (prompt.begun_text or "") + _HERE
+        text = self.render_variables(
             {
                 **plain_copy(prompt.template_options),
-                "messages": plain_messages(prompt.messages, style=self.traits.style),
+                "messages": messages,
                 "tools": plain_copy(prompt.tools) if prompt.tools else None,
-                "add_generation_prompt": prompt.add_generation_prompt,
+                "add_generation_prompt": prompt.add_generation_prompt and not prompt.goes_on,
             }
         )
+        return _cut_here(text) if prompt.goes_on else text
 
     def render_variables(self, variables: Mapping[str, Any]) -> str:
         """Return the text for these template variables, as they are; special tokens are added.
@@ -100,6 +107,10 @@ class ChatTemplate:
     def trial_turns(self) -> TrialTurns:
         """Return two short conversations as the template writes them, with a tool's call and without."""
         return TrialTurns.render(self._render_trial, style=self.traits.style)
+
+    def takes_system(self) -> bool:
+        """Whether a system message reaches the prompt."""
+        return TemplateTraits.takes_system(self._render_trial)
 
     def _render_trial(self, variables: Mapping[str, Any]) -> str:
         work = min(self._limits.max_work, _MAX_TRIAL_WORK)
@@ -139,6 +150,16 @@ class ChatTemplate:
             raise UnsupportedModelError(f"the model's chat template cannot be compiled: {_one_line(error)}") from None
         finally:
             CURRENT_METER.reset(previous)
+
+
+def _cut_here(text: str) -> str:
+    """Return a prompt up to the end of its last message, without what closes the turn."""
+    before, mark, _ = text.rpartition(_HERE)
+    if not mark:
+        raise TemplateError(
+            "the model's chat template does not show the last message, so no answer can go on with it", param="messages"
+        )
+    return before
 
 
 def _one_line(error: Exception) -> str:

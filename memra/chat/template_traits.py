@@ -81,6 +81,11 @@ class TemplateTraits:
             variables=frozenset(variables - RESERVED_VARIABLES - environment.globals.keys()),
         )
 
+    @staticmethod
+    def takes_system(render: Render) -> bool:
+        """Whether a system message reaches the prompt; `render` as for `derive`."""
+        return any(_SYSTEM["content"] in text for text in _trials(render, [[_SYSTEM, _USER]], tools=None))
+
 
 @dataclass(frozen=True, slots=True)
 class TrialTurns:

@@ -116,6 +116,14 @@ class Tokenizer:
             return self.tokens[token_id].encode()
         return self.pieces[token_id]
 
+    @property
+    def named_pieces(self) -> tuple[bytes, ...]:
+        """The bytes that each token adds to a text in which control tokens show by their names; made anew."""
+        pieces = list(self.pieces)
+        for token_id in self.control_ids:
+            pieces[token_id] = self.tokens[token_id].encode()
+        return tuple(pieces)
+
     def find_token(self, text: str) -> TokenId | None:
         """The token that the file calls by exactly this text, or None; looks at every token."""
         try:

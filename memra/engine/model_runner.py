@@ -15,6 +15,7 @@ from memra.engine.host_shares import HostShares
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.prefix_cache import PrefixCache
+from memra.engine.prompt_scoring import score_rows
 from memra.engine.row_batches import RowBatchBuilder, RowSpan
 from memra.engine.scheduler import Scheduler
 from memra.engine.sequence import Sequence, SequencePhase
@@ -27,7 +28,14 @@ from memra.errors import GrammarDeadEndError
 from memra.lanes.policy import LanePolicy
 from memra.messages.generation import TokenLogprob
 from memra.messages.load import ModelLoad
-from memra.messages.work import PromptStarted, RequestFailed, SubmitPrompt, TokensGenerated, WorkEvent
+from memra.messages.work import (
+    PromptScored,
+    PromptStarted,
+    RequestFailed,
+    SubmitPrompt,
+    TokensGenerated,
+    WorkEvent,
+)
 from memra.types import Lane, RequestId, StopCause, TokenId
 
 _SMALLEST_CHUNK_ROWS = 16
@@ -222,7 +230,7 @@ class ModelRunner:
         if min(request.prompt_ids) < 0 or max(request.prompt_ids) >= vocab_size:
             return f"a prompt token is outside of the vocabulary of {vocab_size}"
         num_pages = self.model.count_pages(min(num_prompt_tokens + request.max_new_tokens, self.model.context_tokens))
-        if request.max_new_tokens and num_pages > self.model.pool.num_pages:
+        if (request.max_new_tokens or request.scores_prompt) and num_pages > self.model.pool.num_pages:
             return f"the sequence may need {num_pages} cache pages, but the model has {self.model.pool.num_pages}"
         return None
 
@@ -267,16 +275,31 @@ class ModelRunner:
             self._run([span], events)
 
     def _accept(self, spans: list[RowSpan], logits: NDArray[np.float32], events: list[WorkEvent]) -> None:
-        """Note what was computed and sample: `logits` is `[N, vocab_size]`, one row per sampled span."""
-        num_sampled = 0
+        """Note what was computed, score and sample: `logits` is `[N, vocab_size]`, the spans' outputs in order."""
+        num_read = 0
         for span in spans:
+            rows = logits[num_read : num_read + span.num_outputs]
+            num_read += span.num_outputs
+            if span.is_scored:
+                event = self._score(span.sequence, rows)
+                events.append(event)
+                if isinstance(event, RequestFailed):
+                    continue
             self._memory.accept(span.sequence, span.num_rows)
             if span.is_sampled:
-                events.append(self._sample(span.sequence, logits[num_sampled]))
-                num_sampled += 1
+                events.append(self._sample(span.sequence, rows[-1]))
+
+    def _score(self, sequence: Sequence, rows: NDArray[np.float32]) -> PromptScored | RequestFailed:
+        try:
+            return PromptScored(sequence.request_id, score_rows(sequence, rows))
+        except Exception as failure:  # noqa: BLE001  (as in _run)
+            return self._blame(sequence, failure)
 
     def _sample(self, sequence: Sequence, logits: NDArray[np.float32]) -> WorkEvent:
         request, position = sequence.request, sequence.num_tokens
+        if request.max_new_tokens == 0:  # its prompt was computed for its own sake
+            self._complete(sequence)
+            return TokensGenerated(request.request_id, (), num_generated=0, stop=StopCause.MAX_TOKENS)
         try:
             token_id, logprobs = self._choose(sequence, logits)
             stop = sequence.append(token_id)
@@ -296,11 +319,20 @@ class ModelRunner:
     def _choose(self, sequence: Sequence, logits: NDArray[np.float32]) -> tuple[TokenId, tuple[TokenLogprob, ...]]:
         """Return the sequence's next token, and how likely it was where the request wants to know."""
         params, position, window = sequence.request.sampling, sequence.num_tokens, sequence.window
-        mask = None if sequence.constraint is None else self._masks.fit(sequence.constraint)
+        mask = self._mask(sequence)
         if params.num_top_logprobs is None:
             return self._sampler.sample(logits, params, position=position, window=window, mask=mask), ()
         entry = self._sampler.sample_with_logprobs(logits, params, position=position, window=window, mask=mask)
         return entry.token_id, (entry,)
+
+    def _mask(self, sequence: Sequence) -> NDArray[np.uint32] | None:
+        """Return what the next token may be; None for anything."""
+        request = sequence.request
+        if sequence.constraint is not None:
+            return self._masks.fit(sequence.constraint)
+        if sequence.num_generated < request.min_new_tokens:
+            return self._masks.all_but(request.eos_ids | request.stop_ids)
+        return None
 
     def _complete(self, sequence: Sequence) -> None:
         if sequence.num_starts:

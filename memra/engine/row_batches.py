@@ -13,6 +13,9 @@ from memra.engine.executor import RowBatch
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.sequence import Sequence
 
+MAX_SCORED_ROWS = 32
+"""In one step, of one sequence: their logits are 32 MiB at a vocabulary of a quarter of a million."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
@@ -21,11 +24,18 @@ class RowSpan:
     Attributes:
         num_rows: tokens from the first not yet computed one on, at least 1.
         is_sampled: whether the last row's logits choose the sequence's next token.
+        is_scored: whether the logits of all rows are wanted, because they tell how likely the prompt's tokens are.
     """
 
     sequence: Sequence
     num_rows: int
     is_sampled: bool
+    is_scored: bool = False
+
+    @property
+    def num_outputs(self) -> int:
+        """The last rows whose logits are wanted."""
+        return self.num_rows if self.is_scored else int(self.is_sampled)
 
 
 class RowBatchBuilder:
@@ -39,7 +49,7 @@ class RowBatchBuilder:
         self._token_ids = np.zeros(max_tokens, np.int32)
         self._positions = np.zeros(max_tokens, np.int32)
         self._sequences = np.zeros(max_tokens, np.int32)
-        self._output_rows = np.zeros(model.max_rows, np.int32)
+        self._output_rows = np.zeros(model.max_rows + MAX_SCORED_ROWS, np.int32)
         self._page_tables = np.zeros(model.max_rows * max_pages, np.int32)
         self._states = np.zeros((2, model.max_rows), np.int32)
         self._has_states = model.executor.num_states > 0
@@ -58,9 +68,9 @@ class RowBatchBuilder:
             row += span.num_rows
             if self._has_states:
                 self._states[:, index] = span.sequence.state_in, span.sequence.state_out
-            if span.is_sampled:
-                self._output_rows[num_outputs] = row - 1
-                num_outputs += 1
+            outputs = slice(num_outputs, num_outputs + span.num_outputs)
+            self._output_rows[outputs] = np.arange(row - span.num_outputs, row)
+            num_outputs += span.num_outputs
         num_states = len(spans) if self._has_states else 0
         return RowBatch(
             token_ids=self._token_ids[:row],

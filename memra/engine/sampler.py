@@ -137,14 +137,9 @@ class Sampler:
         Arguments and errors are those of `sample`; a logit that is not a number is an error even where a bias or a
         penalty would hide it.
         """
-        peak = float(logits[_find_peak(logits, position)])
+        _find_peak(logits, position)
         token_id = self.sample(logits, params, position=position, window=window, mask=mask)
-        np.subtract(logits, np.float32(peak), out=self._weights)
-        np.exp(self._weights, out=self._weights)
-        log_total = float(np.log(self._weights.sum(dtype=np.float64)))
-        ids = [token_id, *_list_top(logits, min(params.num_top_logprobs or 0, logits.size))]
-        chosen, *top = (float(np.float32(float(logits[place]) - peak - log_total)) for place in ids)
-        return TokenLogprob(token_id, chosen, top=tuple(zip(ids[1:], top, strict=True)))
+        return score_token(logits, token_id, position=position, num_top=params.num_top_logprobs or 0)
 
     def _adjust(
         self, logits: NDArray[np.float32], params: SamplingParams, window: TokenWindow | None
@@ -185,6 +180,27 @@ class Sampler:
         np.divide(weights, np.float32(max(params.temperature, _MIN_TEMPERATURE)), out=weights)
         np.exp(weights, out=weights)
         return _Candidates(token_ids, weights)
+
+
+def score_token(logits: NDArray[np.float32], token_id: TokenId, *, position: int, num_top: int) -> TokenLogprob:
+    """Tell how likely a token is at a position, and list the likeliest ones.
+
+    Args:
+        logits: float32 `[vocab_size]`, as they came.
+        token_id: that stands there.
+        position: of the token, for the error.
+        num_top: how many to list, or fewer where there are fewer.
+
+    Raises:
+        EngineFaultError: a logit is not a number, or the largest is infinite.
+    """
+    peak = float(logits[_find_peak(logits, position)])
+    weights = np.subtract(logits, np.float32(peak))
+    np.exp(weights, out=weights)
+    log_total = float(np.log(weights.sum(dtype=np.float64)))
+    ids = [token_id, *_list_top(logits, min(num_top, logits.size))]
+    chosen, *top = (float(np.float32(float(logits[place]) - peak - log_total)) for place in ids)
+    return TokenLogprob(token_id, chosen, top=tuple(zip(ids[1:], top, strict=True)))
 
 
 def _find_peak(row: NDArray[np.float32], position: int) -> int:

@@ -11,7 +11,7 @@ from collections import deque
 
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.prefix_tree import count_shared_tokens
-from memra.engine.row_batches import RowSpan
+from memra.engine.row_batches import MAX_SCORED_ROWS, RowSpan
 from memra.engine.sequence import Sequence, SequencePhase
 from memra.engine.sequence_memory import SequenceMemory
 from memra.engine.tick_plan import Demand
@@ -185,7 +185,7 @@ class Scheduler:
 
     def _find_leader(self, sequence: Sequence) -> None:
         """Let a sequence wait for one that is about to compute the tokens which both share."""
-        if not self._memory.prefixes.is_on:
+        if not self._memory.prefixes.is_on or sequence.is_scoring:
             return
         wanted = sequence.read_tokens(0, sequence.num_tokens - 1).tobytes()
         for other in self._running:
@@ -216,16 +216,21 @@ class Scheduler:
         return False
 
     def _plan_prefill(self, lanes: tuple[Lane, ...], budget: int) -> list[RowSpan]:
-        spans = []
+        spans: list[RowSpan] = []
         for sequence in self._running:
             if sequence.phase is not SequencePhase.PREFILLING or sequence.request.lane not in lanes or budget <= 0:
                 continue
             if self._is_waiting(sequence):
                 continue
             num_rows = min(budget, sequence.num_waiting_tokens)
+            if sequence.is_scoring:
+                if any(span.is_scored for span in spans):
+                    continue
+                num_rows = min(num_rows, MAX_SCORED_ROWS)
             if sequence.branch_points:
                 num_rows = min(num_rows, sequence.branch_points[0] - sequence.num_computed_tokens)
-            spans.append(RowSpan(sequence, num_rows, is_sampled=num_rows == sequence.num_waiting_tokens))
+            is_sampled = num_rows == sequence.num_waiting_tokens
+            spans.append(RowSpan(sequence, num_rows, is_sampled=is_sampled, is_scored=sequence.is_scoring))
             budget -= num_rows
         return spans
 

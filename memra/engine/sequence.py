@@ -69,6 +69,7 @@ class Sequence:
         num_computed_tokens: leading tokens whose keys and values lie in the pages.
         num_generated: sampled tokens; an ending end-of-sequence token is counted, a client's stop token is not.
         num_starts: times that it was given room; more than one after a preemption.
+        num_scored_tokens: leading tokens of the prompt whose likelihoods were told, of a request that wants them.
         conversation: namespace and name of the conversation that it goes on with; None when it is not known.
         is_announced: whether its start was told.
         window: what the penalties look at; None when the request sets no penalty.
@@ -89,6 +90,7 @@ class Sequence:
         "num_computed_tokens",
         "num_generated",
         "num_known_tokens",
+        "num_scored_tokens",
         "num_shared_tokens",
         "num_starts",
         "num_tokens",
@@ -116,6 +118,7 @@ class Sequence:
         self.num_generated = 0
         self.num_computed_tokens = 0
         self.num_starts = 0
+        self.num_scored_tokens = 0
         self.started_at = 0.0
         self.is_announced = False
         self.conversation: tuple[str, str] | None = None
@@ -133,7 +136,12 @@ class Sequence:
     @property
     def generates_nothing(self) -> bool:
         """Whether only the prompt was to be taken: such a sequence needs neither pages nor a row."""
-        return self.request.max_new_tokens == 0
+        return self.request.max_new_tokens == 0 and not self.request.scores_prompt
+
+    @property
+    def is_scoring(self) -> bool:
+        """Whether likelihoods of its prompt's tokens are still to be told."""
+        return self.request.scores_prompt and self.num_scored_tokens < len(self.request.prompt_ids)
 
     @property
     def num_waiting_tokens(self) -> int:

@@ -179,6 +179,8 @@ class SequenceMemory:
         """Return what the sequence can go on from, and how far it is known at all."""
         tokens = sequence.read_tokens(0, sequence.num_tokens - 1).tobytes()
         match = self.prefixes.match(sequence.request.namespace, tokens)
+        if sequence.is_scoring:
+            return _Known(), match  # what is not computed has no logits
         if not self.prefixes.is_recurrent:
             return _Known(match.path, match.tail, match.num_tokens), match
         snapshot = self.prefixes.find_snapshot(match)

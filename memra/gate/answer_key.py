@@ -14,7 +14,7 @@ from typing import Any
 
 from memra.gate.context_budget import TokenBudget
 from memra.messages.constraint import AnswerGrammar
-from memra.messages.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
+from memra.messages.generation import ChatPrompt, EndRules, GenerationRequest, TextPrompt, TokenPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import SubmitPrompt
 
@@ -32,6 +32,7 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
         "affinity": "finds computed keys and values faster; the tokens after them are the same",
         "max_context_tokens": "the budget holds what came of it",
         "part_of": "decides whose slot is held",
+        "client_id": "names the request",
     },
     SubmitPrompt: {
         "request_id": "names the request",
@@ -47,6 +48,7 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
     },
     TextPrompt: {"text": "tokenized into the prompt's ids"},
     TokenPrompt: {"token_ids": "they are the prompt's ids", "param": "a word for errors"},
+    EndRules: {},
     SamplingParams: {},
     TokenBudget: {},
 }

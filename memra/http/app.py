@@ -28,6 +28,7 @@ from memra.http.routes.health import add_health_routes
 from memra.http.routes.messages import add_messages_routes
 from memra.http.routes.metrics import add_metrics_routes
 from memra.http.routes.models import add_model_routes
+from memra.http.routes.openapi import add_openapi_routes
 from memra.http.routes.rerank import add_rerank_routes
 from memra.http.routes.responses import add_responses_routes
 from memra.http.routes.tokens import add_token_routes
@@ -85,6 +86,7 @@ def build_app(house: House, settings: HttpSettings, *, fingerprint: str, has_key
         add_model_routes,
         add_health_routes,
         add_metrics_routes,
+        add_openapi_routes,
     ):
         add_routes(app, door)
     app.before_request(_check_head)

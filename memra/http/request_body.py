@@ -28,6 +28,7 @@ BYTES_PER_EXTRA_S = 2 << 20
 """A body may take one second longer for each of these; a slow uplink needs no more."""
 
 _Schema = TypeVar("_Schema", bound=msgspec.Struct)
+_Value = TypeVar("_Value")
 
 _FIELDS: msgspec.json.Decoder[dict[str, msgspec.Raw]] = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -104,22 +105,21 @@ def _too_large(settings: HttpSettings) -> BodyTooLargeError:
 
 def _understand(decoder: msgspec.json.Decoder[_Schema], body: bytearray) -> tuple[_Schema, frozenset[str]]:
     read = _decode(decoder, body)
+    check_depth(read)
     # The values are skipped, not built: a tenth of what decoding costs.
-    names = frozenset(_FIELDS.decode(body))
-    return read, names.difference(read.__struct_encode_fields__)
+    fields = _decode(_FIELDS, body)
+    return read, frozenset(fields).difference(read.__struct_encode_fields__)
 
 
-def _decode(decoder: msgspec.json.Decoder[_Schema], body: bytearray) -> _Schema:
+def _decode(decoder: msgspec.json.Decoder[_Value], body: bytearray) -> _Value:
     try:
-        read = decoder.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise _schema_error(str(error)) from error
     except msgspec.DecodeError as error:
         raise InvalidRequestError(f"The body is not valid JSON: {error}.") from error
     except RecursionError as error:
         raise too_deep() from error
-    check_depth(read)
-    return read
 
 
 def _schema_error(detail: str) -> InvalidRequestError:

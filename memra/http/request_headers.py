@@ -31,12 +31,14 @@ class Caller:
         api_key: the key as sent, or None.
         traceparent: W3C trace context, or None.
         conversation: from `x-session-id`, or None.
+        client_id: from `x-request-id`: the client's own name for the request, or None.
     """
 
     lane: Lane
     api_key: str | None = field(default=None, repr=False)
     traceparent: str | None = None
     conversation: str | None = field(default=None, repr=False)
+    client_id: str | None = field(default=None, repr=False)
 
 
 def read_key(headers: Headers) -> str | None:
@@ -52,14 +54,15 @@ def read_caller(headers: Headers) -> Caller:
 
     Raises:
         InvalidLaneError: `x-lane` names no lane.
-        InvalidRequestError: `x-session-id` is too long, or holds control characters.
+        InvalidRequestError: a name is too long, or holds control characters.
     """
     trace = headers.get("traceparent", "")
     return Caller(
         lane=_lane(headers.get("x-lane")),
         api_key=read_key(headers),
         traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
-        conversation=_conversation(headers.get("x-session-id", "")),
+        conversation=_label(headers, "x-session-id"),
+        client_id=_label(headers, "x-request-id"),
     )
 
 
@@ -68,11 +71,11 @@ def is_label(text: str) -> bool:
     return len(text.encode("utf-8", "surrogateescape")) <= MAX_LABEL_BYTES and not _CONTROL.search(text)
 
 
-def _conversation(name: str) -> str | None:
+def _label(headers: Headers, header: str) -> str | None:
+    name = headers.get(header, "")
     if not is_label(name):
         raise InvalidRequestError(
-            f"The header x-session-id must be at most {MAX_LABEL_BYTES} bytes without control characters.",
-            param="x-session-id",
+            f"The header {header} must be at most {MAX_LABEL_BYTES} bytes without control characters.", param=header
         )
     return name.strip() or None
 

@@ -20,6 +20,7 @@ class AdmitRequest:
 
     Attributes:
         part_of: a request that holds a slot; this one runs under the same.
+        client_id: the client's own name for it, by which it can be found too; None has none.
     """
 
     request_id: RequestId
@@ -28,6 +29,7 @@ class AdmitRequest:
     api_key: str | None = field(default=None, repr=False)
     traceparent: str | None = None
     part_of: RequestId | None = None
+    client_id: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,16 @@ class RequestAdmitted:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckOwner:
-    """Ask whether a request is in the house and belongs to the owner of a key; answered with that.
+class FindRequests:
+    """Ask for the requests in the house that belong to a key's owner and have a name; answered with their ids.
 
     Refused with an `AuthenticationError` where the key opens nothing.
+
+    Attributes:
+        name: the id of one, or what the client itself called some.
     """
 
-    request_id: RequestId
+    name: str
     api_key: str | None = field(default=None, repr=False)
 
 

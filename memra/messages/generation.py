@@ -26,6 +26,7 @@ class ChatPrompt:
         is_single_call: the answer ends with its first complete call.
         must_call: the answer consists of calls of these tools and nothing else; all of them declared. Empty where the
             model may choose.
+        goes_on: the answer goes on with the last message, a text of the assistant's, and does not repeat it.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -36,6 +37,12 @@ class ChatPrompt:
     is_plain_answer: bool = False
     is_single_call: bool = False
     must_call: tuple[str, ...] = ()
+    goes_on: bool = False
+
+    @property
+    def begun_text(self) -> str | None:
+        """The answer's first words, where the last message holds them; None where the answer begins afresh."""
+        return (self.messages[-1].get("content") or "") if self.goes_on else None
 
     def __repr__(self) -> str:
         """Counts instead of words."""
@@ -48,11 +55,13 @@ class TextPrompt:
 
     Attributes:
         param: the request field that it came in, for errors.
+        adds_special: the tokens that the model expects around a text are put there.
     """
 
     param: ClassVar[str] = "prompt"
 
     text: str
+    adds_special: bool = True
 
     def __repr__(self) -> str:
         """The length instead of the words."""
@@ -79,6 +88,23 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
 @dataclass(frozen=True, slots=True)
+class EndRules:
+    """When an answer may end, and what of its end shows.
+
+    Attributes:
+        min_new_tokens: before so many tokens neither an ending token nor a stop string ends the answer.
+        ignores_eos: the model's own ending tokens are tokens like any other.
+        shows_stop_string: the text ends behind the stop string that was found, instead of before it.
+        shows_control: control tokens show by their names.
+    """
+
+    min_new_tokens: int = 0
+    ignores_eos: bool = False
+    shows_stop_string: bool = False
+    shows_control: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One validated request for text.
 
@@ -101,6 +127,9 @@ class GenerationRequest:
         part_of: the request, admitted before, under whose slot this one runs; set where a request is taken apart.
         choice: number of the answer among those to the same prompt; that prompt is counted with the first.
         grammar: what the answer must match, or None.
+        ends: when the answer may end, and what of its end shows.
+        scores_prompt: how likely the prompt's own tokens were is wanted too; only with log probabilities and an echo.
+        client_id: a name by which the client may cancel the request before it knows ours; it need not be unique.
     """
 
     request_id: RequestId
@@ -126,6 +155,9 @@ class GenerationRequest:
     part_of: RequestId | None = None
     choice: int = 0
     grammar: AnswerGrammar | None = None
+    ends: EndRules = field(default_factory=EndRules)
+    scores_prompt: bool = False
+    client_id: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +180,19 @@ class TokenLogprob:
     before bias, penalties, masks and temperature. So they do not depend on how the token was chosen.
 
     Attributes:
+        logprob: None of a sequence's first token, which nothing comes before.
         top: the most likely tokens with theirs, best first, the lower id first among equals.
         text_bytes: what the token stands for, control tokens by their names; empty below the reader of the answer.
         top_bytes: the same of the tokens of `top`.
+        shown_bytes: what of `text_bytes` stands in the text; None is all.
     """
 
     token_id: TokenId
-    logprob: float
+    logprob: float | None
     top: tuple[tuple[TokenId, float], ...] = ()
     text_bytes: bytes = field(default=b"", repr=False)
     top_bytes: tuple[bytes, ...] = field(default=(), repr=False)
+    shown_bytes: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +277,14 @@ class Usage:
     Attributes:
         completion_tokens: sampled tokens; an ending end-of-sequence token is one of them, a client's stop token is not.
         elapsed_s: from the request's admission to its last token.
+        reasoning_tokens: those of the completion that were read as thoughts, the marks around them included.
     """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     elapsed_s: float
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,19 +38,21 @@ class ModelInstance:
 
 @dataclass(frozen=True, slots=True)
 class ModelTerms:
-    """On which terms a model lies in memory.
+    """On which terms a model is served: how it lies in memory, and what its prompts are told.
 
     Attributes:
         is_lazy: loaded when it is first asked for, not at the start.
         is_pinned: neither evicted nor unloaded for idleness.
         idle_ttl_s: unloaded when unused for so long, seconds; 0 keeps it.
         kv_memory_mb: MiB for its keys and values; None takes the server's setting.
+        has_generic_tools: told of tools in words where its template has no place for them.
     """
 
     is_lazy: bool = False
     is_pinned: bool = False
     idle_ttl_s: float = 0.0
     kv_memory_mb: int | None = None
+    has_generic_tools: bool = False
 
 
 @dataclass(frozen=True, slots=True)

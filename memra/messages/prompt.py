@@ -1,10 +1,10 @@
 """Between the request's path and templating: words go in, token ids and a reader for the answer come out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from memra.messages.constraint import AnswerGrammar, TokenConstraint
-from memra.messages.generation import Prompt, ToolCallDelta
+from memra.messages.generation import ChatPrompt, EndRules, Prompt, ToolCallDelta
 from memra.types import ModelName, RequestId, TokenId
 
 
@@ -52,6 +52,11 @@ class AnswerReader(Protocol):
         ...
 
     @property
+    def is_thinking(self) -> bool:
+        """Whether what was read so far ends inside a thought."""
+        ...
+
+    @property
     def stop_string(self) -> str | None:
         """The stop string that was found, or None."""
         ...
@@ -82,6 +87,8 @@ class RenderPrompt:
         wants_echo: the text of the prompt is wanted too.
         instance: of the model, the one that will run the prompt.
         grammar: what the answer must match, or None.
+        ends: when the answer may end, and what of its end shows.
+        num_answers: to the prompt, each of which needs a reader.
     """
 
     request_id: RequestId
@@ -94,6 +101,13 @@ class RenderPrompt:
     biased_ids: frozenset[TokenId] = frozenset()
     wants_echo: bool = False
     grammar: AnswerGrammar | None = None
+    ends: EndRules = field(default_factory=EndRules)
+    num_answers: int = 1
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether a grammar has to be compiled for the answer, which may take long."""
+        return self.grammar is not None or (isinstance(self.prompt, ChatPrompt) and bool(self.prompt.must_call))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +115,10 @@ class PromptRendered:
     """A prompt that the worker can take.
 
     Attributes:
-        eos_ids: tokens with which this model ends its turn.
+        eos_ids: tokens with which this model ends its turn; none where they are to be ignored.
         context_tokens: the model's context, prompt and answer together.
         reader: fresh, for this answer alone.
+        further_readers: as fresh, one for every further answer to the prompt.
         echo: the prompt's text where it was wanted, else empty.
         constraint: of the grammar that was asked for, before the answer's first token; None without one.
     """
@@ -112,6 +127,7 @@ class PromptRendered:
     eos_ids: frozenset[TokenId]
     context_tokens: int
     reader: AnswerReader
+    further_readers: tuple[AnswerReader, ...] = ()
     echo: str = ""
     constraint: TokenConstraint | None = None
 

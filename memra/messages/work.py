@@ -27,6 +27,9 @@ class SubmitPrompt:
         affinity: names the conversation that the request goes on with, or None when the client did not say.
         traceparent: W3C trace context of the request, or None.
         constraint: what the answer may consist of, before its first token; each sequence copies it. None is anything.
+        min_new_tokens: no token that ends the sequence is chosen before so many.
+        scores_prompt: how likely the prompt's tokens are is told too, so none of them is taken from a cache; only where
+            `sampling` asks for log probabilities.
     """
 
     request_id: RequestId
@@ -42,6 +45,8 @@ class SubmitPrompt:
     namespace: str = field(default="", repr=False)
     affinity: str | None = field(default=None, repr=False)
     constraint: TokenConstraint | None = field(default=None, repr=False)
+    min_new_tokens: int = 0
+    scores_prompt: bool = False
 
     def __repr__(self) -> str:
         """Lengths instead of the prompt."""
@@ -98,6 +103,18 @@ class PromptStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class PromptScored:
+    """More of a prompt was computed whose tokens' likelihoods are wanted; all of it before the first new token.
+
+    Attributes:
+        logprobs: of the prompt's next tokens, in order; the very first token has none that says anything.
+    """
+
+    request_id: RequestId
+    logprobs: tuple[TokenLogprob, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class TokensGenerated:
     """New tokens of one sequence.
 
@@ -151,7 +168,7 @@ class RequestFailed:
     is_dead_end: bool = False
 
 
-WorkEvent = PromptStarted | TokensGenerated | TextsPooled | RequestFailed
+WorkEvent = PromptStarted | PromptScored | TokensGenerated | TextsPooled | RequestFailed
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,21 @@ class ModelSettings:
     table: Mapping[str, Any] = setting(
         {},
         'The `[models]` table of the file: `name = "source"`, or `[models.NAME]` with `source`, `lazy`, `pin`, '
-        "`idle_ttl_s` and `kv_mb`, of which all but the source may be left out.",
+        "`idle_ttl_s`, `kv_mb` and `generic_tools`, of which all but the source may be left out.",
+    )
+    generic_tools: tuple[str, ...] = setting(
+        (),
+        "Names of models that are told of tools in the prompt's words where their template has no place for them, "
+        "separated by commas, or `*` for all; they may call badly.",
+        env="MEMRA_GENERIC_TOOLS",
+        parse=names,
+    )
+    ready_grammars: bool = setting(
+        False,
+        "Make models ready for grammars while they are loaded, for 0.1 to 1 s and 15 to 70 MB each; off: at a model's "
+        "first grammar, when the whole server stands still for as long.",
+        env="MEMRA_READY_GRAMMARS",
+        parse=parse_switch,
     )
     cache_dir: Path | None = setting(
         None,

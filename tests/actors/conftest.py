@@ -142,6 +142,7 @@ class FakeEngine:
         self.submit_error: Exception | None = None
         self.integrity_error: Exception | None = None
         self.failures: list[RequestFailed] = []
+        self.held: set[str] = set()
         self.entered_step = threading.Event()
         self.close_gate: threading.Event | None = None
         self.thread = threading.get_ident()
@@ -210,8 +211,9 @@ class FakeEngine:
             del self.texts[request_id]
             vectors = b"".join(struct.pack("<2f", len(ids), sum(ids)) for ids in texts.sequences)
             events += [PromptStarted(request_id, 0), TextsPooled(request_id, vectors, width=2)]
-        for row in list(self.rows.values()):
-            events += self._advance(row)
+        for request_id, row in list(self.rows.items()):
+            if request_id not in self.held:
+                events += self._advance(row)
         BELL.ring()
         return StepFinished(tuple(events), step_s=0.001)
 
@@ -275,6 +277,7 @@ class FakeReader:
         self._num_read = 0
         self.is_stopped = False
         self.has_calls = False
+        self.is_thinking = False
         self.stop_string: str | None = None
 
     def read(self, token_ids: tuple[int, ...]) -> AnswerPiece:
@@ -333,6 +336,7 @@ class FakeRenderer:
             eos_ids=frozenset({EOS}),
             context_tokens=CONTEXT,
             reader=FakeReader(message.stop_strings),
+            further_readers=tuple(FakeReader(message.stop_strings) for _ in range(message.num_answers - 1)),
             echo=text if message.wants_echo else "",
             constraint=self.constraint,
         )
@@ -455,6 +459,7 @@ class RunningHouse:
     admission: Ref
     ingress: Ref
     templating: Ref
+    binding: Ref
     renderer: FakeRenderer
     engines: list[FakeEngine]
     ended: list[RequestEnded]
@@ -595,6 +600,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         rules=options.rules,
     )
     templating = Templating.start(system, renderers=shelf.renderers)
+    binding = Templating.start(system, renderers=shelf.renderers)
     parts = LifecycleParts(
         state=state,
         replies=replies,
@@ -617,6 +623,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         keeper,
         worker,
         context_floor_tokens=500,
+        binding=binding,
         answers=options.answers,
         deadlines=options.deadlines,
     )
@@ -632,6 +639,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         admission,
         ingress,
         templating,
+        binding,
         renderer,
         engines,
         ended,
@@ -677,7 +685,8 @@ async def take_down(running: RunningHouse) -> None:
         assert await running.worker.stop(within_s=5)
         for gate in getattr(running.opener, "gates", {}).values():
             gate.set()
-        for ref in (running.lifecycle, running.templating, running.keeper, running.admission, running.ingress):
+        templatings = (running.templating, running.binding)
+        for ref in (running.lifecycle, *templatings, running.keeper, running.admission, running.ingress):
             assert await stop_actor(ref, within_s=5)
         running.shelf.close()
 

@@ -1,5 +1,6 @@
 import logging
 import re
+import threading
 from typing import Any
 
 import pytest
@@ -311,3 +312,16 @@ async def test_a_grammar_goes_to_templating_and_what_comes_of_it_to_the_worker(k
         await kit.read(running.house, kit.request(grammar=grammar))
         assert [message.grammar for message in running.renderer.messages] == [grammar]
         assert [prompt.constraint for prompt in running.engine.submitted] == [constraint]
+
+
+async def test_a_grammar_that_takes_long_holds_up_no_other_prompt(kit: Any):
+    async with kit.open_house() as running:
+        running.renderer.gate = gate = threading.Event()
+        async with trio.open_nursery() as clients:
+            bound = kit.request("bound", grammar=AnswerGrammar(GrammarKind.REGEX, "a+", "regex"))
+            clients.start_soon(kit.read, running.house, bound)
+            await kit.eventually(running.renderer.entered.is_set)
+            running.renderer.gate = None
+            await kit.read(running.house, kit.request("free"))
+            assert [prompt.request_id for prompt in running.engine.submitted] == ["free"]
+            gate.set()

@@ -1,19 +1,25 @@
 """Several answers under one request: what they share, and that none is left when one of them ends badly."""
 
+import threading
 from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from memra.actors.choices import has_several_answers, take_apart
-from memra.errors import ContextLengthError, WorkerFaultError
+from memra.errors import ContextLengthError, DeadlineExceededError, WorkerFaultError
 from memra.gate.slots import LaneLimit
 from memra.messages.generation import ReplyDelta, ReplyFinished, TextPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import RequestFailed
 from memra.types import Lane, RequestId, StopCause
+
+
+def manual(kit: Any) -> Any:
+    return lambda: kit.Engine(is_manual=True)
 
 
 def texts_of(answer: Any) -> dict[int, str]:
@@ -67,6 +73,97 @@ async def test_every_prompt_of_several_is_counted(kit: Any):
         answer = await kit.read(running.house, wanted)
         assert texts_of(answer) == {0: "what?abcde", 1: "what?abcde", 2: "fourabcde", 3: "fourabcde"}
         assert answer.finished[0].usage.prompt_tokens == 9
+        await running.is_empty()
+
+
+async def test_a_prompt_is_rendered_once_for_all_its_answers(kit: Any):
+    async with kit.open_house() as running:
+        wanted = kit.request(further_prompts=(TextPrompt("four"),), num_choices=3, stop_strings=("de",))
+        answer = await kit.read(running.house, wanted)
+        assert texts_of(answer) == dict.fromkeys(range(6), "abc")
+        told = [(message.prompt.text, message.num_answers) for message in running.renderer.messages]
+        assert told == [("what?", 3), ("four", 3)]
+        await running.is_empty()
+
+
+async def test_a_deadline_leaves_what_the_other_choices_have(kit: Any, mock_clock: MockClock):
+    async with kit.open_house(make_engine=manual(kit)) as running:
+        running.engine.held = {"r1-1"}
+        wanted = kit.request(num_choices=3, timeout_ms=1500, max_new_tokens=80)
+        async with running.house.open_reply(wanted) as reply:
+            await step_until(kit, running, lambda: "r1-2" in running.engine.rows)
+            await step_until(kit, running, lambda: running.engine.rows["r1-2"].num_generated)
+            mock_clock.jump(1.6)
+            parts = [part async for part in reply]
+            running.engine.release()
+        texts: defaultdict[int, str] = defaultdict(str)
+        for part in parts:
+            if isinstance(part, ReplyDelta):
+                texts[part.choice] += part.text
+        assert (texts[0][:1], texts[1], texts[2][:1]) == ("a", "", "a")
+        stops = {
+            part.choice: part.stop for part in parts if isinstance(part, (ReplyDelta, ReplyFinished)) and part.stop
+        }
+        assert stops == dict.fromkeys(range(3), StopCause.DEADLINE)
+        assert parts[-1].usage.completion_tokens == len(texts[0] + texts[2])
+        await running.is_empty()
+
+
+async def test_a_deadline_before_any_token_of_any_choice_is_an_error(kit: Any, mock_clock: MockClock):
+    async with kit.open_house(make_engine=manual(kit)) as running:
+        async with running.house.open_reply(kit.request(num_choices=3, timeout_ms=1500)) as reply:
+            await kit.eventually(running.engine.entered_step.is_set)
+            mock_clock.jump(1.6)
+            with pytest.raises(DeadlineExceededError):
+                async for _ in reply:
+                    pass
+            running.engine.release()
+        await running.is_empty()
+
+
+async def step_until(kit: Any, running: Any, condition: Any) -> None:
+    """Let the worker take steps, one by one, until something is so."""
+    await kit.eventually(running.engine.entered_step.is_set)
+    while not condition():
+        num_entered = running.engine.num_entered
+        running.engine.allow()
+        await kit.eventually(lambda: running.engine.num_entered > num_entered)  # noqa: B023  (it is done with by then)
+
+
+class SecondGate(threading.Event):
+    """Lets the first prompt through, and holds up the second one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_prompts = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.num_prompts += 1
+        return self.num_prompts != 2 or super().wait(timeout)
+
+
+async def test_a_deadline_on_a_later_prompts_way_in_leaves_what_the_first_has(kit: Any, mock_clock: MockClock):
+    async with kit.open_house(make_engine=manual(kit)) as running:
+        gate = running.renderer.gate = SecondGate()
+        wanted = kit.request(further_prompts=(TextPrompt("late"),), timeout_ms=1500, max_new_tokens=80)
+        answers: list[Any] = []
+
+        async def client() -> None:
+            answers.append(await kit.read(running.house, wanted))
+
+        async with trio.open_nursery() as clients:
+            clients.start_soon(client)
+            running.engine.allow(1)
+            await kit.eventually(lambda: running.engine.num_entered == 2 and len(running.renderer.messages) == 2)
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(1.6)
+            await kit.eventually(lambda: answers)
+            gate.set()
+            running.engine.release()
+        (answer,) = answers
+        assert texts_of(answer)[0] == "a"
+        (finished,) = answer.finished
+        assert (finished.stop, finished.usage.prompt_tokens) == (StopCause.DEADLINE, 5)
         await running.is_empty()
 
 

@@ -19,7 +19,7 @@ from memra.messages.generation import (
     ToolCallDelta,
 )
 from memra.messages.prompt import AnswerPiece, PromptRendered
-from memra.messages.work import PromptStarted, RequestFailed, TokensGenerated
+from memra.messages.work import PromptScored, PromptStarted, RequestFailed, TokensGenerated
 from memra.types import Lane, RequestId, StopCause
 
 R = RequestId("r")
@@ -204,9 +204,11 @@ class PartsReader:
         self.num_read_bytes = 0
         self.num_held_bytes = 0
         self.stop_string = None
+        self.is_thinking = False
 
     def read(self, token_ids: tuple[int, ...]) -> AnswerPiece:
         (char,) = map(chr, token_ids)
+        self.is_thinking = char.islower()
         self.has_calls = self.has_calls or char == "."
         self.is_stopped = char == "!"
         if char.isdigit():
@@ -224,6 +226,33 @@ async def test_thoughts_and_calls_of_one_arrival_are_told_in_one_delta():
     calls = (ToolCallDelta(0, "12"), ToolCallDelta(1, "{}", "call_b", "tell"))
     assert delta == ReplyDelta("YES", tuple(map(ord, "abYES12.")), "ab", calls)
     assert finished.stop is StopCause.TOOL_CALLS  # type: ignore[union-attr]
+
+
+async def test_the_tokens_of_thoughts_are_counted_with_the_one_that_ends_them():
+    desk = Desk(PartsReader())
+    desk.put(PromptStarted(R, 0), tokens("ab", 2), tokens("cYES", 6, StopCause.END_OF_SEQUENCE))
+    finished = (await desk.read())[-1]
+    assert finished.usage.reasoning_tokens == 4  # type: ignore[union-attr]
+
+
+async def test_likelihoods_of_the_prompt_come_after_its_text_and_before_the_answers(kit: Any):
+    desk = Desk(kit.Reader(()), echo="what?")
+    scores = (TokenLogprob(ord("?"), None), *(TokenLogprob(ord(char), -1.0) for char in "what"))
+    answer = replace(
+        tokens("ab", 2, StopCause.MAX_TOKENS), logprobs=tuple(TokenLogprob(ord(char), -2.0) for char in "ab")
+    )
+    desk.put(PromptStarted(R, 0), PromptScored(R, scores[:2]), PromptScored(R, scores[2:]), answer)
+    _, echo, delta, _ = await desk.read()
+    assert echo == ReplyDelta("what?")
+    assert delta.text == "ab"  # type: ignore[union-attr]
+    told = [(entry.logprob, entry.text_bytes, entry.shown_bytes) for entry in delta.logprobs]  # type: ignore[union-attr]
+    # The first token was put around the text, in which it does not stand.
+    assert told[:2] == [(None, b"?", b""), (-1.0, b"w", b"w")]
+    assert told[2:] == [
+        *((-1.0, bytes([byte]), bytes([byte])) for byte in b"hat"),
+        (-2.0, b"a", None),
+        (-2.0, b"b", None),
+    ]
 
 
 async def test_text_after_a_call_stays_after_it():

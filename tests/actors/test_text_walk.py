@@ -205,6 +205,20 @@ async def test_a_cancelled_answer_ends_with_an_error_behind_what_was_there(kit: 
             await running.house.cancel(RequestId("r1"), None)
 
 
+async def test_requests_are_cancelled_by_the_name_that_their_client_gave_them(kit: Any):
+    async with kit.open_house(make_engine=manual(kit)) as running:
+        named = kit.request("r1", client_id="mine", num_choices=2, max_new_tokens=50)
+        async with running.house.open_reply(named) as reply, running.house.open_reply(kit.request("r2")) as other:
+            await running.house.cancel("mine", None)
+            with pytest.raises(RequestCancelledError):
+                await read_to_end(reply)
+            running.engine.release()
+            await read_to_end(other)
+        await running.is_empty()
+        with pytest.raises(UnknownRequestError, match="'mine'"):
+            await running.house.cancel("mine", None)
+
+
 async def test_cancelled_texts_end_with_an_error(kit: Any):
     async with kit.open_house(make_engine=manual(kit)) as running:
         found: list[BaseException] = []

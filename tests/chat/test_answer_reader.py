@@ -1,5 +1,6 @@
 from memra.chat.answer_reader import TextAnswerReader
 from memra.chat.tokenizer import Tokenizer
+from memra.messages.generation import EndRules
 from memra.messages.prompt import AnswerPiece, AnswerReader
 
 # 0 is a control token, 1 and 2 are words, 3 and 4 are the halves of an e with an acute accent.
@@ -40,7 +41,7 @@ def test_a_stop_string_ends_the_answer():
 def test_what_was_held_back_comes_at_the_end():
     reader = TextAnswerReader(make_tokenizer(), prompt_ids=(1,), stop_strings=("STOPS",))
     assert reader.read((2, 3)) == AnswerPiece()
-    assert reader.finish().text == "STOP\ufffd"
+    assert reader.finish().text == "STOP"
     assert not reader.is_stopped
 
 
@@ -75,3 +76,17 @@ def test_it_tells_how_much_of_what_it_read_is_not_shown():
         counts.append((reader.num_read_bytes, reader.num_held_bytes))
     assert counts == [(6, 0), (7, 1), (8, 0), (12, 4), (12, 4), (18, 0), (22, 4), (26, 8)]
     assert reader.is_stopped
+
+
+def test_no_stop_string_ends_an_answer_before_its_least_length():
+    for cut in (1, 2, 3, 5):
+        reader = TextAnswerReader(make_tokenizer(), stop_strings=("STOP",), ends=EndRules(min_new_tokens=2))
+        ids = (2, 2, 1, 2, 1)
+        text = "".join(reader.read(ids[start : start + cut]).text for start in range(0, 5, cut))
+        assert text == "STOPSTOP Hello"
+        assert reader.is_stopped
+
+
+def test_control_tokens_show_by_their_names_where_that_is_asked_for():
+    reader = TextAnswerReader(make_tokenizer(), ends=EndRules(shows_control=True))
+    assert reader.read((1, 0, 1)).text == " Hello<end> Hello"

@@ -87,3 +87,9 @@ def test_a_plain_answer_may_come_from_a_model_that_always_thinks():
 
 def test_a_template_without_tools_has_no_dialect():
     assert make_format("{% for m in messages %}{{ m.content }}{% endfor %}").style.dialect is None
+
+
+def test_markers_of_calls_show_where_the_template_leaves_earlier_calls_out():
+    silent = TURNS[: TURNS.index("{% for c in")] + TURNS[TURNS.index("<|im_end|>\n{% endfor %}") :]
+    chat_format = make_format("{# <tool_call> #}" + silent)
+    assert read(chat_format, f"yes<|other|>{CALL}", tools=(TOOL,)) == ("", "yes", 1)

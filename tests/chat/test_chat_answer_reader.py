@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memra.actors.logprob_queue import LogprobQueue
 from memra.chat.answer_reader import ChatAnswerReader
 from memra.chat.call_reader import CallReader
 from memra.chat.chat_format import ChatFormat
@@ -15,7 +16,7 @@ from memra.chat.reasoning import find_thought_style
 from memra.chat.tool_dialects.harmony import HarmonyDialect
 from memra.chat.tool_dialects.hermes import HermesDialect
 from memra.loading.gguf_file import open_gguf
-from memra.messages.generation import ChatPrompt, join_calls
+from memra.messages.generation import ChatPrompt, EndRules, TokenLogprob, join_calls
 from memra.messages.prompt import AnswerPiece, AnswerReader, RenderPrompt
 from memra.types import ModelName, RequestId
 
@@ -29,7 +30,12 @@ TELL = '<tool_call>\n{"name": "tell", "arguments": {}}\n</tool_call>'
 
 
 def open_reader(
-    *, prompt: str = "", has_tools: bool = True, is_single: bool = False, stops: tuple[str, ...] = ()
+    *,
+    prompt: str = "",
+    has_tools: bool = True,
+    is_single: bool = False,
+    stops: tuple[str, ...] = (),
+    ends: EndRules | None = None,
 ) -> ChatAnswerReader:
     style = find_thought_style(QWEN)
     assert style is not None
@@ -39,6 +45,7 @@ def open_reader(
         splitter=style.splitter(prompt, has_tools=has_tools),
         calls=CallReader(HermesDialect().open(TOOLS), is_single=is_single) if has_tools else None,
         stop_strings=stops,
+        ends=ends or EndRules(),
     )
 
 
@@ -75,6 +82,24 @@ def test_thoughts_text_and_calls_are_told_apart():
     ]
     assert [call.index for call in piece.tool_calls] == [0, 1]
     assert (reader.has_calls, reader.is_stopped) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "num_thinking"),
+    [("<think>a</think>b", len("<think>a</think>") - len("<think") - 1), ("a<think>", 0), ("<think>ab", 3)],
+)
+def test_it_tells_while_it_is_thinking(answer: str, num_thinking: int):
+    reader = open_reader()
+    states = []
+    for byte in answer.encode():
+        reader.read((byte,))
+        states.append(reader.is_thinking)
+    assert sum(states) == num_thinking
+
+
+def test_a_stop_string_counts_behind_the_least_length_alone():
+    reader = open_reader(stops=("STOP",), ends=EndRules(min_new_tokens=9, shows_stop_string=True))
+    assert said(read(reader, "STOP it, STOP it")) == ("", "STOP it, STOP", [])
 
 
 def test_every_call_has_an_id_of_its_own():
@@ -237,3 +262,18 @@ def test_bytes_are_held_until_something_is_told():
     assert counts == [*range(1, 9), 0, *range(1, 9), 0, *range(1, 5)]
     assert reader.num_read_bytes == len(counts)
     assert reader.token_bytes(65) == b"A"
+
+
+def test_log_probabilities_are_those_of_thoughts_text_and_calls_alike():
+    reader = open_reader()
+    queue = LogprobQueue(reader)
+    answer = f"<think>\nhm\n</think>\n\nLook:\n{LOOK}\n{TELL}".encode()
+    told = []
+    for byte in answer:
+        reader.read((byte,))
+        queue.note(TokenLogprob(byte, -1.0))
+        told += queue.take()
+    reader.finish()
+    queue.end()
+    told += queue.take()
+    assert bytes(entry.token_id for entry in told) == answer

@@ -16,6 +16,7 @@ from memra.chat.grammar import GrammarCompiler
 from memra.chat.grammar_deadline import CompileDeadline
 from memra.chat.grammar_limits import MAX_SCHEMA_LEVELS, MAX_SCHEMA_VALUES, MAX_SOURCE_BYTES
 from memra.chat.grammar_matcher import GrammarMatcher
+from memra.chat.grammar_tokens import GrammarTokens
 from memra.errors import BusyError, GrammarDeadEndError, InvalidRequestError
 from memra.messages.constraint import AnswerGrammar, GrammarKind
 from tests.chat.grammar_models import BOS, END, EOS, is_valid, is_valid_text, make_tokenizer, read_mask, speak
@@ -417,3 +418,14 @@ def test_what_takes_too_long_is_given_up_and_bounded():
     for thread in list(deadline._abandoned):
         thread.join()
     assert CompileDeadline().run(lambda: 1, param="regex") == 1
+
+
+def test_a_compiler_that_is_ready_makes_no_vocabulary_at_the_first_grammar(monkeypatch: pytest.MonkeyPatch):
+    compiler = GrammarCompiler(make_tokenizer())
+    compiler.prepare()
+    monkeypatch.delattr(GrammarTokens, "build")
+    compiler.compile(AnswerGrammar(GrammarKind.REGEX, "a+", "regex"))
+
+
+def test_a_model_that_ends_no_answer_is_ready_for_nothing():
+    GrammarCompiler(make_tokenizer(eos_id=None)).prepare()

@@ -103,3 +103,21 @@ def test_the_one_that_is_told_does_not_depend_on_the_cut(whole: str, stops: list
     text.flush()
     places = [(whole.find(stop), len(stop), stop) for stop in stops if stop in whole]
     assert text.found == (min(places)[2] if places else None)
+
+
+def test_a_stop_string_may_be_shown_and_nothing_behind_it():
+    text = StopStrings(("STOP",), is_shown=True)
+    assert text.push("one STOP two") == "one STOP"
+    assert (text.is_stopped, text.found, text.num_held_bytes) == (True, "STOP", len(" two"))
+    ended_by_the_end = StopStrings(("TOPX", "OP"), is_shown=True)
+    assert ended_by_the_end.push("TOP") + ended_by_the_end.flush() == "TOP"
+    assert ended_by_the_end.found == "OP"
+
+
+def test_while_it_is_off_no_stop_string_begins():
+    text = StopStrings(("STOP",))
+    text.is_on = False
+    assert text.push("STOP ST") == "STOP ST"
+    text.is_on = True
+    assert text.push("OP STOP") == "OP "
+    assert text.is_stopped

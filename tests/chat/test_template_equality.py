@@ -251,3 +251,29 @@ def test_prompts_equal_those_of_transformers(name: str, llama_cpp_models_dir: Pa
                 num_rendered += 1
                 assert template.render(prompt) == expected, case_name
     assert num_rendered > 0
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("frozen_transformers")
+@pytest.mark.parametrize("name", TEMPLATE_NAMES)
+def test_prompts_that_an_answer_goes_on_with_equal_those_of_transformers(name: str, llama_cpp_models_dir: Path):
+    source = _read(llama_cpp_models_dir, name)
+    template = ChatTemplate(source, bos_text="<s>", eos_text="</s>", clock=FrozenTime.now)
+    begun = {"role": "assistant", "content": "True, and \n the"}
+    for tools in (None, TOOLS):
+        messages = (QUESTION, begun)
+        try:
+            texts, _ = chat_template_utils.render_jinja_template(
+                [list(messages)],
+                tools=tools,
+                chat_template=source,
+                continue_final_message=True,
+                bos_token="<s>",  # noqa: S106
+                eos_token="</s>",  # noqa: S106
+            )
+        except Exception:  # noqa: BLE001  (whatever the template makes transformers raise)
+            with pytest.raises(TemplateError):
+                template.render(ChatPrompt(messages, tools, goes_on=True))
+        else:
+            assert template.render(ChatPrompt(messages, tools, goes_on=True)) == texts[0]
+            assert texts[0].endswith(begun["content"])

@@ -13,7 +13,14 @@ from memra.engine.executor import RowBatch
 from memra.engine.loaded_model import LoadedModel
 from memra.errors import LostBlobError
 from memra.messages.sampling import SamplingParams
-from memra.messages.work import PromptStarted, RequestFailed, StepFinished, SubmitPrompt, TokensGenerated
+from memra.messages.work import (
+    PromptScored,
+    PromptStarted,
+    RequestFailed,
+    StepFinished,
+    SubmitPrompt,
+    TokensGenerated,
+)
 from memra.types import ModelName, RequestId
 
 _MOST_TOKENS = 256
@@ -250,7 +257,7 @@ class Watcher:
             self.step()
         raise AssertionError(f"still at work after {max_ticks} ticks")
 
-    def _note(self, event: PromptStarted | TokensGenerated | RequestFailed) -> None:
+    def _note(self, event: PromptStarted | PromptScored | TokensGenerated | RequestFailed) -> None:
         outcome = self[event.request_id]
         assert not outcome.is_over, f"{event} came after the end"
         outcome.num_events += 1
@@ -258,7 +265,7 @@ class Watcher:
             outcome.num_started += 1
         elif isinstance(event, RequestFailed):
             outcome.failed = event
-        else:
+        elif isinstance(event, TokensGenerated):
             assert outcome.num_started == 1
             outcome.token_ids += event.token_ids
             outcome.last = event

@@ -8,7 +8,7 @@ import pytest
 from memra.gate.answer_key import HARMLESS, AnswerKey, answer_key
 from memra.gate.context_budget import TokenBudget
 from memra.messages.constraint import AnswerGrammar, GrammarKind
-from memra.messages.generation import ChatPrompt, GenerationRequest, TextPrompt, TokenPrompt
+from memra.messages.generation import ChatPrompt, EndRules, GenerationRequest, TextPrompt, TokenPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import SubmitPrompt
 from memra.types import Lane, ModelName, RequestId
@@ -48,7 +48,11 @@ OTHER: dict[type, dict[str, Any]] = {
         "part_of": "q",
         "choice": 1,
         "grammar": None,
+        "ends": EndRules(min_new_tokens=1),
+        "scores_prompt": True,
+        "client_id": "c",
     },
+    EndRules: {"min_new_tokens": 1, "ignores_eos": True, "shows_stop_string": True, "shows_control": True},
     SubmitPrompt: {
         "request_id": "s",
         "model": "n",
@@ -63,6 +67,8 @@ OTHER: dict[type, dict[str, Any]] = {
         "namespace": "s",
         "affinity": "a",
         "constraint": object(),
+        "min_new_tokens": 1,
+        "scores_prompt": True,
     },
     AnswerGrammar: {"kind": GrammarKind.RULES, "source": "b", "param": "grammar"},
     SamplingParams: {
@@ -86,9 +92,10 @@ OTHER: dict[type, dict[str, Any]] = {
         "is_single_call": True,
         "must_call": ("f",),
         "param": "prompt",
+        "goes_on": True,
     },
     TokenBudget: {"max_new_tokens": 8, "is_context_bound": True},
-    TextPrompt: {"text": "x"},
+    TextPrompt: {"text": "x", "adds_special": False},
     TokenPrompt: {"token_ids": (1,), "param": "prompt"},
 }
 """Another value for every field; whoever adds a field adds one here, and a reason to `HARMLESS` if it is harmless."""
@@ -109,7 +116,7 @@ def make(
     return found
 
 
-def change(kind: type, name: str) -> AnswerKey:
+def change(kind: type, name: str) -> AnswerKey:  # noqa: PLR0911  (each message is changed in a way of its own)
     assert name in OTHER[kind], f"{kind.__name__}.{name} is new: can it change an answer?"
     changes = {name: OTHER[kind][name]}
     if kind is GenerationRequest:
@@ -124,6 +131,8 @@ def change(kind: type, name: str) -> AnswerKey:
         return make(replace(REQUEST, sampling=sampling))
     if kind is AnswerGrammar:
         return make(replace(REQUEST, grammar=replace(GRAMMAR, **changes)))
+    if kind is EndRules:
+        return make(replace(REQUEST, ends=EndRules(**changes)))
     if kind is TokenBudget:
         return make(budget=replace(BUDGET, **changes))
     return make(replace(REQUEST, prompt=replace(CHAT, **changes)))

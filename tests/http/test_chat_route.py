@@ -15,6 +15,7 @@ Start = Callable[..., Awaitable[Any]]
 USAGE = {
     "prompt_tokens": 3,
     "completion_tokens": 2,
+    "completion_tokens_details": {"reasoning_tokens": 0},
     "total_tokens": 5,
     "prompt_tokens_details": {"cached_tokens": 1},
     "elapsed_s": 0.25,

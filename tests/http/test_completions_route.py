@@ -121,7 +121,6 @@ async def test_the_prompt_reaches_the_house(start: Start, fields: dict[str, Any]
         ({"prompt": "hi", "logprobs": -1}, "logprobs"),
         ({"prompt": "hi", "logprobs": True}, "logprobs"),
         ({"prompt": "hi", "logprobs": 1.5}, "logprobs"),
-        ({"prompt": "hi", "logprobs": 0, "echo": True}, "logprobs"),
         ({"prompt": "hi", "best_of": 2}, "best_of"),
         ({"prompt": "hi", "suffix": "x"}, "suffix"),
         ({"prompt": "hi", "n": 9}, "n"),

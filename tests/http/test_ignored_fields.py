@@ -12,10 +12,10 @@ async def test_unknown_fields_of_every_body_are_counted_by_name(start: Start, wi
     server = await start()
     for _ in range(2):
         assert (await server.chat(frobnicate=1, temperature=1.0)).status_code == 200
-    await server.post("/v1/completions", {"model": "fake", "prompt": "a", "use_beam_search": True, "frobnicate": {}})
+    await server.post("/v1/completions", {"model": "fake", "prompt": "a", "length_penalty": 2, "frobnicate": {}})
     await server.post("/v1/tokenize", {"model": "fake", "prompt": "a", "b": [{"model": 1}]})
     counts = (await server.get("/metrics")).json()["ignored_request_fields"]
-    assert counts == {"frobnicate": 3, "use_beam_search": 1, "b": 1}
+    assert counts == {"frobnicate": 3, "length_penalty": 1, "b": 1}
 
 
 async def test_a_refused_body_is_not_counted(start: Start):

@@ -291,7 +291,6 @@ def user(*blocks: Any) -> dict[str, Any]:
     [
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "judge", "content": ""}]}, "messages[0].role"),
-        ({"messages": [{"role": "assistant", "content": "I"}]}, "messages"),
         (user({"type": "image", "source": {}}), "messages[0].content[0]"),
         (user({"type": "document", "source": {}}), "messages[0].content[0]"),
         (user({"type": "text"}), "messages[0].content[0].text"),

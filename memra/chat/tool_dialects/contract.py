@@ -8,7 +8,8 @@ What a parser promises, whatever the dialect:
 - No byte is lost. A block that is no call, or calls a tool that was not declared, comes out as text.
 - A call begins as soon as its name is known, and its arguments come while they are written. When they turn out to be
   malformed the call never gets its `CallEnded`, and its whole source follows as text.
-- An answer that is cut off inside a call leaves that call without `CallEnded`; nothing is repeated.
+- An answer that is cut off inside a call leaves that call without `CallEnded`; nothing is repeated, and no half of an
+  escape or of a closing marker is shown.
 - Space before a call, between calls and behind the last one belongs to the format and is dropped; all other text is
   kept, before, between and after calls.
 - At most `MAX_HELD_CHARS` characters wait for what they turn out to be.
@@ -90,7 +91,7 @@ class ToolDialect(Protocol):
         Args:
             tools: all that the request declares.
             names: those that may be called; all of them declared.
-            at_least_one: any number of calls from one upwards; otherwise exactly one.
+            at_least_one: one call or more, up to `lark_grammar.MAX_CALLS`; otherwise exactly one.
 
         Returns:
             A grammar that begins with `start`. A marker that may be one token of the vocabulary stands in a rule of

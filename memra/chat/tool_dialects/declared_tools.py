@@ -6,6 +6,7 @@ Trade: names and the declared types of parameters. It refuses to validate schema
 import ast
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 _MAX_STEPS = 8
@@ -32,15 +33,56 @@ class DeclaredTools:
 
     def types(self, name: str, parameter: str) -> frozenset[str]:
         """The JSON types that a parameter may have (`string`, `integer`, ...); empty when that is open."""
+        return self.parameter(name, parameter).types
+
+    def parameter(self, name: str, parameter: str) -> "DeclaredValue":
+        """What is declared of a parameter."""
         schema = self._schemas[name]
-        properties = schema.get("properties")
-        wanted = properties.get(parameter) if isinstance(properties, Mapping) else None
-        return _types_of(wanted, schema, _MAX_STEPS)
+        return DeclaredValue(schema, schema).member(parameter)
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredValue:
+    """What is declared of one value, however deep inside of arguments.
+
+    Attributes:
+        schema: its own; empty when it is open.
+        root: the schema that this one is a part of, and that references are looked up in.
+    """
+
+    schema: Mapping[str, Any]
+    root: Mapping[str, Any]
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The JSON types that it may have; empty when that is open."""
+        return _types_of(self.schema, self.root, _MAX_STEPS)
+
+    def member(self, key: str) -> "DeclaredValue":
+        """A member of the object that it is."""
+        properties = self._resolved().get("properties")
+        return self._inner(properties.get(key) if isinstance(properties, Mapping) else None)
+
+    def item(self) -> "DeclaredValue":
+        """Any item of the array that it is."""
+        return self._inner(self._resolved().get("items"))
+
+    def _inner(self, schema: object) -> "DeclaredValue":
+        return DeclaredValue(schema if isinstance(schema, Mapping) else {}, self.root)
+
+    def _resolved(self) -> Mapping[str, Any]:
+        """The schema at the end of a row of references."""
+        found: object = self.schema
+        for _ in range(_MAX_STEPS):
+            if not isinstance(found, Mapping) or not isinstance(reference := found.get("$ref"), str):
+                break
+            found = _resolve(reference, self.root)
+        return found if isinstance(found, Mapping) else {}
 
 
 def types_of(schema: Mapping[str, Any]) -> frozenset[str]:
     """The JSON types that a schema allows; empty when that is open."""
-    return _types_of(schema, schema, _MAX_STEPS)
+    return DeclaredValue(schema, schema).types
 
 
 def coerce(text: str, types: frozenset[str]) -> str:

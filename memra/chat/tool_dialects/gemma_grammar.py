@@ -23,11 +23,11 @@ def gemma_calls(tools: Sequence[Mapping[str, Any]], *, names: Sequence[str], at_
 
 
 def _call(grammar: GrammarText, name: str, index: int) -> str:
-    schema = grammar.schema(name)
+    schema, required = grammar.schema(name), grammar.required(name)
     rules = {
         grammar.rule(
             f"pair_{index}_{position}", f"{quote(f'{key}:')} {_value(grammar, with_definitions(wanted, schema))}"
-        ): key in (schema.get("required") or ())
+        ): key in required
         for position, (key, wanted) in enumerate(grammar.properties(name).items())
     }
     body = listed(grammar, rules, between=",", suffix=str(index))

@@ -20,6 +20,11 @@ The tools, one JSON schema a line:
 """
 
 
+def written_call(name: str, arguments: str) -> str:
+    """A call as the dialect writes it, given the JSON of its arguments."""
+    return f'{OPEN}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {arguments}}}\n{CLOSE}'
+
+
 class GenericDialect(HermesDialect):
     """Hermes' format, taught by the prompt."""
 

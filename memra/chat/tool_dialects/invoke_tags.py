@@ -1,8 +1,10 @@
-"""The dialects with `<invoke name="NAME">` and `<parameter name="KEY">`: MiniMax M2, DeepSeek V3.2 and V4, Step 3.
+"""The dialects with `<invoke name="NAME">`: MiniMax M2 and M3, DeepSeek V3.2 and V4, Step 3, Muse.
 
-MiniMax puts them inside `<minimax:tool_call>`. DeepSeek prefixes every tag with its own mark, says of each value
-whether it is a string, and puts the calls inside `function_calls` (V3.2) or `tool_calls` (V4). Step 3 prefixes the tags
-and puts each call between special tokens.
+Parameters are `<parameter name="KEY">`. MiniMax M2 puts the calls inside `<minimax:tool_call>`; M3 puts a token of its
+own before every tag, calls the tag of a parameter by its name, and writes objects and arrays as tags inside it.
+DeepSeek prefixes every tag with its own mark, says of each value whether it is a string, and puts the calls inside
+`function_calls` (V3.2) or `tool_calls` (V4). Step 3 prefixes the tags and puts each call between special tokens; Muse
+prefixes them and puts all calls inside `function_calls`.
 Source: the models' chat templates, and Step 3's deployment guide.
 """
 
@@ -72,6 +74,29 @@ class InvokeDialect:
 def minimax_m2() -> InvokeDialect:
     """MiniMax M2."""
     return InvokeDialect("minimax_m2", _invoke_tags("", outer=("<minimax:tool_call>", "</minimax:tool_call>")))
+
+
+_M3 = "]<]minimax[>["
+
+
+def minimax_m3() -> InvokeDialect:
+    """MiniMax M3; what stands inside a value may as well be JSON."""
+    tags = Tags(
+        begin=f'{_M3}<invoke name="',
+        after_name='">',
+        end=f"{_M3}</invoke>",
+        before_key=f"{_M3}<",
+        after_keys=((">", None),),
+        after_value=f"{_M3}</{{key}}>",
+        before_element=_M3,
+        outer=(f"{_M3}<tool_call>", f"{_M3}</tool_call>"),
+    )
+    return InvokeDialect("minimax_m3", tags, signs=(_M3,))
+
+
+def muse() -> InvokeDialect:
+    """Muse."""
+    return InvokeDialect("muse", _invoke_tags("atem:", outer=("<atem:function_calls>", "</atem:function_calls>")))
 
 
 _BAR = "\uff5c"

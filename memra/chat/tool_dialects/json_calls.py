@@ -80,6 +80,7 @@ def _read_arguments(reading: Reading, call: _CallSoFar) -> Script[None]:
         _begin(reading, call)
     call.arguments = ""
     yield from pass_arguments(reading, reading.argue)
+    reading.has_whole_arguments = True
 
 
 def _begin(reading: Reading, call: _CallSoFar) -> None:

@@ -18,7 +18,10 @@ _TEXT_LINE = re.compile(r'^(until_\d+)\[suffix=("(?:[^"\\]|\\.)*")\]: (.*)$', re
 _JSON_SPACE = r"[\x20\x0A\x0D\x09]{1,16}"
 """Between the parts of a JSON text: JSON's own rule, but bounded, because small models never stop writing spaces."""
 
-_TOKEN = re.compile(r"(<[^<>\s]+>|\[[A-Z_]+\])")
+MAX_CALLS = 16
+"""Of one forced answer: more than agents make at once, and an end for small models that repeat theirs for ever."""
+
+_TOKEN = re.compile(r"(\]<\]\w+\[>\[|<[^<>\s]+>|\[[A-Z_]+\])")
 _MARKER_LINE = re.compile(r'^(marker_\d+): ("(?:[^"\\]|\\.)*")$', re.MULTILINE)
 
 
@@ -79,12 +82,13 @@ class GrammarText:
         return self.rule(f"arguments_{index}", json_of(schema))
 
     def text_until(self, end: str) -> str:
-        """The rule of any text up to a literal, and the literal."""
-        if end not in self._ends:
+        """The rules of any text up to a literal, and the literal; of several tokens the first ends the text."""
+        first, *rest = [part for part in _TOKEN.split(end) if part]
+        if first not in self._ends:
             name = f"until_{len(self._ends)}"
-            self._ends[end] = name
-            self.rule(f"{name}[suffix={quote(end)}]", "/(?s:.*)/")
-        return self._ends[end]
+            self._ends[first] = name
+            self.rule(f"{name}[suffix={quote(first)}]", "/(?s:.*)/")
+        return " ".join([self._ends[first], *([self.marker("".join(rest))] if rest else [])])
 
     def schema(self, name: str) -> Mapping[str, Any]:
         """The JSON schema of a declared tool's arguments; empty when there is none."""
@@ -94,6 +98,11 @@ class GrammarText:
         """The declared parameters of a tool with their schemas, in order."""
         properties = self._tools.schema(name).get("properties")
         return properties if isinstance(properties, Mapping) else {}
+
+    def required(self, name: str) -> frozenset[str]:
+        """Those parameters that must be there; a declaration that is no list of names asks for none."""
+        names = self._tools.schema(name).get("required")
+        return frozenset(key for key in names if isinstance(key, str)) if isinstance(names, list) else frozenset()
 
     def text(self, start: str) -> str:
         """The whole grammar, given the body of its first rule."""
@@ -111,8 +120,8 @@ def json_of(schema: Mapping[str, Any]) -> str:
 
 
 def several(call: str, *, between: str, at_least_one: bool) -> str:
-    """One call, or any number from one upwards."""
-    return f"{call} ({between} {call})*" if at_least_one else call
+    """One call, or as many more as an answer may hold."""
+    return f"{call} ({between} {call}){{0,{MAX_CALLS - 1}}}" if at_least_one else call
 
 
 def with_definitions(wanted: object, root: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,12 +21,12 @@ def python_calls(
 
 
 def _call(grammar: GrammarText, name: str, index: int) -> str:
-    schema = grammar.schema(name)
+    schema, required = grammar.schema(name), grammar.required(name)
     rules = {
         grammar.rule(
             f"pair_{index}_{position}",
             f"{quote(f'{key}=')} {json_of(with_definitions(wanted, schema))}",
-        ): key in (schema.get("required") or ())
+        ): key in required
         for position, (key, wanted) in enumerate(grammar.properties(name).items())
     }
     return f'{quote(name + "(")} {listed(grammar, rules, between=", ", suffix=str(index))} ")"'

@@ -23,7 +23,7 @@ Write = Callable[[str], None]
 NAME = re.compile(r"""[^\s<>()\[\]{}"'`,;=|]*""")
 """What the name of a tool or a parameter may be made of where no quotes end it."""
 
-_TOKEN = re.compile(r"<[^<>\s]+>|\[[A-Z_]+\]")
+_TOKEN = re.compile(r"\]<\]\w+\[>\[|<[^<>\s]+>|\[[A-Z_]+\]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -65,6 +65,11 @@ class Reading:
         self._text = self._text[self._at :] + text
         self._at = 0
 
+    @property
+    def is_read(self) -> bool:
+        """Whether all that came is taken."""
+        return self._at == len(self._text)
+
     def peek(self, count: int = 1) -> Script[str]:
         """The next characters, without taking them; fewer only at the end of the answer."""
         while len(self._text) - self._at < count and not self.is_ended:
@@ -90,9 +95,16 @@ class Reading:
         return False
 
     def close(self, closers: Sequence[str]) -> Script[bool]:
-        """Take a marker that may stand behind a call, with the space before it, and be done with it."""
+        """Take a marker that may stand behind a call, with the space before it, and be done with it.
+
+        Where the answer ends inside the marker, half of it is no text either.
+        """
         yield from self.skip_space()
         found = yield from self.accept_any(closers)
+        rest = self._text[self._at :]
+        if not found and self.is_ended and rest and any(closer.startswith(rest) for closer in closers):
+            self.take(len(rest))
+            found = True
         if found:
             self._close()
         return found
@@ -229,13 +241,18 @@ class Reading:
         self._emit_text(source)
 
     def end_early(self) -> None:
-        """The answer is over: a call whose arguments are whole is complete, any other that began stays open."""
-        if self._is_call_open and self.has_whole_arguments:
-            self.end()
-        elif self._is_call_open:
-            self._close()
-        else:
+        """The answer is over: a call whose arguments are whole is complete, any other that began stays open.
+
+        What came of a call and was not taken, because more would have had to follow, is no text.
+        """
+        if not self._is_call_open:
             self.give_up()
+            return
+        self._at = len(self._text)
+        if self.has_whole_arguments:
+            self.end()
+        else:
+            self._close()
 
     def drain(self) -> list[Piece]:
         """What is certain since the last time, neighbours joined; at the end with the space that touches no call."""
@@ -279,7 +296,7 @@ def _beginnings(markers: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def tokens_within(text: str) -> list[str]:
-    """The parts of some markup that may be special tokens: what stands between `<` and `>`, or in capitals in `[]`."""
+    """The parts of some markup that may be special tokens: `<...>`, capitals in `[]`, and MiniMax's `]<]...[>[`."""
     return _TOKEN.findall(text)
 
 

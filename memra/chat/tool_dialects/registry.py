@@ -5,21 +5,25 @@ ones are asked first; `tests/chat/tool_dialects/test_registry.py` holds the orde
 model's name.
 """
 
+from memra.chat.tool_dialects.apertus import ApertusDialect
 from memra.chat.tool_dialects.contract import ToolDialect
 from memra.chat.tool_dialects.deepseek import DeepSeekDialect
 from memra.chat.tool_dialects.gemma import GemmaDialect
 from memra.chat.tool_dialects.generic import GenericDialect
+from memra.chat.tool_dialects.gigachat import GigaChatDialect
 from memra.chat.tool_dialects.glm import GlmDialect
 from memra.chat.tool_dialects.harmony import HarmonyDialect
 from memra.chat.tool_dialects.hermes import HermesDialect
 from memra.chat.tool_dialects.hunyuan import HunyuanTagDialect
-from memra.chat.tool_dialects.invoke_tags import deepseek_dsml, minimax_m2, step3
+from memra.chat.tool_dialects.invoke_tags import deepseek_dsml, minimax_m2, minimax_m3, muse, step3
 from memra.chat.tool_dialects.json_dialects import ARRAY_DIALECTS
 from memra.chat.tool_dialects.kimi import KimiDialect
 from memra.chat.tool_dialects.lfm2 import Lfm2Dialect
 from memra.chat.tool_dialects.llama import LlamaDialect
+from memra.chat.tool_dialects.minicpm import MiniCpmDialect
 from memra.chat.tool_dialects.mistral import MistralDialect
 from memra.chat.tool_dialects.qwen_xml import QwenXmlDialect, SeedDialect
+from memra.chat.tool_dialects.solar import SolarDialect
 
 GENERIC = GenericDialect()
 """For models whose template has no tools; only by a setting."""
@@ -36,9 +40,16 @@ DIALECTS: tuple[ToolDialect, ...] = (
     MistralDialect(is_array=False),
     MistralDialect(is_array=True),
     Lfm2Dialect(),
+    ApertusDialect(),
+    SolarDialect(),
+    GigaChatDialect(is_role=False),
+    GigaChatDialect(is_role=True),
     minimax_m2(),
+    minimax_m3(),
+    muse(),
     step3(),
     SeedDialect(),
+    MiniCpmDialect(),
     # Tags inside `<tool_call>` or `<tool_calls>`, before the JSON that shares the outer tag.
     HunyuanTagDialect(":opensource"),
     HunyuanTagDialect(""),

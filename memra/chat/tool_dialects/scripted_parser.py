@@ -74,7 +74,11 @@ class ScriptedParser:
         try:
             yield from block
         except MalformedCallError:
-            self._reading.give_up()
+            # What is wrong only because nothing follows (`Tru`) was cut off.
+            if self._reading.is_ended and self._reading.is_read:
+                self._reading.end_early()
+            else:
+                self._reading.give_up()
         except AnswerEndedError:
             self._reading.end_early()
         else:

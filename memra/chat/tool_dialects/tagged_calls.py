@@ -2,7 +2,8 @@
 
 Trade: the reading of such calls for every dialect that has them. The tags are configuration; it refuses to know any.
 Values carry no quotes, so the declared type decides what a value is: one that can only be a string is passed on while
-it is written, any other when it is whole.
+it is written, any other when it is whole. Objects and arrays are JSON; where a dialect writes them as elements inside
+the value, `nested_values` reads them.
 """
 
 import json
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memra.chat.tool_dialects.declared_tools import coerce
+from memra.chat.tool_dialects.nested_values import read_nested
 from memra.chat.tool_dialects.reading import (
     NAME,
     AnswerEndedError,
@@ -35,7 +37,9 @@ class Tags:
         before_key: stands before a parameter's name.
         after_keys: what may stand behind it, each with what it says of the value: a string, no string, or nothing.
         before_value: stands before a value.
-        after_value: stands behind it.
+        after_value: stands behind it; `{key}` in it is the parameter's name.
+        quotes: may stand around a value, whose text then is literal.
+        before_element: stands before every tag inside a value that is no plain one; empty where all values are plain.
         has_line_breaks: one line break at each end of a value belongs to the format.
         lead: may stand before `begin`.
         trail: may stand behind `end`.
@@ -50,6 +54,8 @@ class Tags:
     after_keys: tuple[tuple[str, bool | None], ...]
     after_value: str
     before_value: str = ""
+    quotes: tuple[str, str] | None = None
+    before_element: str = ""
     has_line_breaks: bool = False
     lead: str = ""
     trail: str = ""
@@ -60,9 +66,13 @@ class Tags:
     def tokens(self) -> tuple[str, ...]:
         """All that may be special tokens."""
         keys = [literal for literal, _ in self.after_keys]
-        values = [self.before_key, *keys, self.before_value, self.after_value]
+        values = [self.before_key, *keys, self.before_value, self.after_value.partition("{key}")[0]]
         calls = [*self.outer, self.lead, self.begin, self.after_name, self.end, self.trail]
         return tuple(dict.fromkeys(token for text in (*calls, *values) for token in tokens_within(text)))
+
+    def closing(self, key: str) -> str:
+        """What stands behind the value of a parameter."""
+        return self.after_value.replace("{key}", key)
 
 
 def reads_tagged(tags: Tags, *, closers: Sequence[str] = ()) -> ReadBlock:
@@ -130,10 +140,15 @@ def _read_parameter(reading: Reading, tags: Tags, name: str) -> Script[None]:
         yield from reading.expect(tags.before_value)
     reading.argue(f"{json.dumps(key, ensure_ascii=False)}: ")
     types = reading.tools.types(name, key)
+    is_quoted = tags.quotes is not None and (yield from reading.accept(tags.quotes[0]))
+    end = tags.quotes[1] + tags.closing(key) if tags.quotes and is_quoted else tags.closing(key)
     if is_string or (is_string is None and types == _STRING):
-        yield from _pass_string(reading, tags, reading.argue)
+        yield from _pass_string(reading, tags, end, reading.argue)
+    elif tags.before_element:
+        declared = reading.tools.parameter(name, key)
+        reading.argue((yield from read_nested(reading, key, declared, lead=tags.before_element)))
     else:
-        text = yield from reading.until(tags.after_value)
+        text = yield from reading.until(end)
         text = text.removeprefix("\n").removesuffix("\n") if tags.has_line_breaks else text
         reading.argue(coerce(text, types))
 
@@ -152,11 +167,11 @@ def _read_after_key(reading: Reading, tags: Tags) -> Script[bool | None]:
     )
 
 
-def _pass_string(reading: Reading, tags: Tags, write: Write) -> Script[None]:
+def _pass_string(reading: Reading, tags: Tags, end: str, write: Write) -> Script[None]:
     write('"')
-    ends: tuple[str, ...] = (tags.after_value,)
+    ends: tuple[str, ...] = (end,)
     if tags.has_line_breaks:
         yield from reading.accept("\n")
-        ends = ("\n" + tags.after_value, tags.after_value)
+        ends = ("\n" + end, end)
     yield from reading.pass_until(ends, lambda text: write(json.dumps(text, ensure_ascii=False)[1:-1]))
     write('"')

@@ -42,8 +42,7 @@ def _within(grammar: GrammarText, tags: Tags, body: str) -> str:
 
 
 def _call(grammar: GrammarText, name: str, index: int, tags: Tags) -> str:
-    schema = grammar.schema(name)
-    required = schema.get("required") or ()
+    schema, required = grammar.schema(name), grammar.required(name)
     parts = [grammar.marker(tags.begin), quote(name), grammar.marker(tags.after_name), '"\\n"']
     for position, (key, wanted) in enumerate(grammar.properties(name).items()):
         rule = grammar.rule(
@@ -60,11 +59,11 @@ def _parameter(grammar: GrammarText, tags: Tags, key: str, schema: Mapping[str, 
     before = [grammar.marker(tags.before_key), quote(key), grammar.marker(after_key), grammar.marker(tags.before_value)]
     if not is_string:
         value = json_of(schema)
-        closing = [line_break, grammar.marker(tags.after_value)]
+        closing = [line_break, grammar.marker(tags.closing(key))]
     elif isinstance(choices := schema.get("enum"), list):
         value = "(" + " | ".join(quote(choice) for choice in choices) + ")"
-        closing = [line_break, grammar.marker(tags.after_value)]
+        closing = [line_break, grammar.marker(tags.closing(key))]
     else:
         # The line break before the tag is left to the model: a reader ends the value at the bare tag as well.
-        value, closing = grammar.text_until(tags.after_value), []
+        value, closing = grammar.text_until(tags.closing(key)), []
     return " ".join([*before, line_break, value, *closing, '"\\n"'])

@@ -19,5 +19,10 @@ def add_chat_routes(app: QuartTrio, door: FrontDoor) -> None:
         generation = read_chat_request(body, request_id=request_id, caller=caller)
         wants_logprobs = generation.sampling.num_top_logprobs is not None
         mark = stamp(door, generation)
-        answer = ChatAnswer(mark, wants_usage_chunk=body.wants_usage_chunk, wants_logprobs=wants_logprobs)
+        answer = ChatAnswer(
+            mark,
+            wants_usage_chunk=body.wants_usage_chunk,
+            wants_logprobs=wants_logprobs,
+            names_ids=bool(body.return_tokens_as_token_ids),
+        )
         return await respond(door, generation, answer, is_stream=bool(body.stream))

@@ -23,7 +23,12 @@ def add_completion_routes(app: QuartTrio, door: FrontDoor) -> None:
         answer: Answer
         if door.is_openai_completion:
             wants_logprobs = generation.sampling.num_top_logprobs is not None
-            answer = CompletionAnswer(mark, wants_usage_chunk=body.wants_usage_chunk, wants_logprobs=wants_logprobs)
+            answer = CompletionAnswer(
+                mark,
+                wants_usage_chunk=body.wants_usage_chunk,
+                wants_logprobs=wants_logprobs,
+                names_ids=bool(body.return_tokens_as_token_ids),
+            )
         else:
             check_native(body)
             answer = NativeAnswer(mark)

@@ -85,6 +85,7 @@ def usage_object(usage: Usage) -> Mapping[str, Any]:
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "elapsed_s": round(usage.elapsed_s, 6),
     }
 

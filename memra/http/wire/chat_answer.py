@@ -30,12 +30,16 @@ class ChatAnswer:
     Args:
         wants_usage_chunk: put the usage in a chunk of its own, and `usage: null` in all others.
         wants_logprobs: every choice has `logprobs`, also where it is empty.
+        names_ids: tokens are named by their ids there.
     """
 
-    def __init__(self, stamp: Stamp, *, wants_usage_chunk: bool, wants_logprobs: bool = False) -> None:
+    def __init__(
+        self, stamp: Stamp, *, wants_usage_chunk: bool, wants_logprobs: bool = False, names_ids: bool = False
+    ) -> None:
         """Encode what never changes."""
         self._wants_usage_chunk = wants_usage_chunk
         self._wants_logprobs = wants_logprobs
+        self._names_ids = names_ids
         self._began: set[int] = set()
         self._common = {
             "id": stamp.request_id,
@@ -75,7 +79,7 @@ class ChatAnswer:
         answer = choice.answer
         shape: dict[str, Any] = {"index": answer.choice, "message": _message(answer)}
         if self._wants_logprobs:
-            shape["logprobs"] = chat_logprobs(answer.logprobs)
+            shape["logprobs"] = chat_logprobs(answer.logprobs, by_id=self._names_ids)
         return {**shape, "finish_reason": FINISH_REASONS[choice.stop]}
 
     def _end(self, choice: int, stop: StopCause) -> bytes:
@@ -98,7 +102,9 @@ class ChatAnswer:
         """Return the chunk for text and log probabilities, which are those of thoughts and calls too."""
         if not (delta.text or delta.logprobs):
             return b""
-        logprobs = b',"logprobs":' + encode(chat_logprobs(delta.logprobs)) if delta.logprobs else b""
+        logprobs = b""
+        if delta.logprobs:
+            logprobs = b',"logprobs":' + encode(chat_logprobs(delta.logprobs, by_id=self._names_ids))
         return self._chunk(delta.choice, b'"content":' + encode(delta.text), logprobs)
 
     def _chunk(self, choice: int, fields: bytes, beside: bytes = b"") -> bytes:

@@ -11,17 +11,15 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
-from memra.http.wire.generation_fields import (
-    GenerationFields,
-    check_labels,
-    check_unsupported,
-    read_affinity,
-    read_stop_strings,
-)
+from memra.http.wire.continuation import read_continuation
+from memra.http.wire.declared_function import check_function
+from memra.http.wire.ending_fields import read_ends, read_stop_strings
+from memra.http.wire.foreign_fields import refuse_foreign
+from memra.http.wire.generation_fields import GenerationFields, check_labels, read_affinity
 from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
 from memra.http.wire.nesting import check_text_depth
-from memra.http.wire.refusal import refuse_unsupported
+from memra.http.wire.refusal import refuse
 from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
 from memra.http.wire.thinking_fields import read_thinking
 from memra.http.wire.tool_choice import is_named, read_tool_choice
@@ -35,17 +33,6 @@ _ROLES: Mapping[str, str] = {
     "assistant": "assistant",
     "tool": "tool",
 }
-_UNSUPPORTED: Mapping[str, str] = {
-    "functions": "declare them in `tools`",
-    "function_call": "use `tools` and `tool_choice`",
-    "audio": "this server answers in text",
-    "web_search_options": "this server searches nothing, so leave it out",
-}
-"""What would change an answer and is not done, with the remedy."""
-
-_IS_DEFAULT = ("auto", "none")
-"""Choices of a function that change nothing where none is declared."""
-
 _RESERVED_OPTIONS = frozenset({"messages", "tools", "add_generation_prompt"})
 
 
@@ -82,6 +69,7 @@ class Message(msgspec.Struct):
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
     function_call: Any = None
+    prefix: bool | None = None
 
 
 class ChatRequest(GenerationFields, kw_only=True):
@@ -92,10 +80,8 @@ class ChatRequest(GenerationFields, kw_only=True):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     chat_template_kwargs: dict[str, Any] | None = None
-    functions: Any = None
-    function_call: Any = None
-    audio: Any = None
-    web_search_options: Any = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 DECODER = msgspec.json.Decoder(ChatRequest)
@@ -108,12 +94,21 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         InvalidRequestError: a field is malformed, out of range or not supported; names it.
     """
     messages = _messages(body.messages)
-    check_unsupported(body)
-    _check_unsupported_here(body)
+    refuse_foreign(body)
+    if body.add_special_tokens:
+        refuse("add_special_tokens", "false: the model's chat template writes them")
     num_top_logprobs = read_chat_logprobs(body.logprobs, body.top_logprobs)
     check_labels(body)
     max_tokens = read_count("max_tokens", body.max_tokens)
     max_completion_tokens = read_count("max_completion_tokens", body.max_completion_tokens)
+    max_new_tokens = max_tokens if max_completion_tokens is None else max_completion_tokens
+    must_call, grammar = read_tool_choice(body.tool_choice, body.tools or ()), read_grammar(body)
+    bound_by = None if grammar is None else grammar.param
+    if must_call:
+        bound_by = "tool_choice"
+    goes_on = read_continuation(
+        body.messages, is_asked=body.continue_final_message, adds_prompt=body.add_generation_prompt, bound_by=bound_by
+    )
     return GenerationRequest(
         request_id=request_id,
         model=ModelName(body.model),
@@ -121,11 +116,13 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
             messages,
             _tools(body),
             _template_options(body),
+            add_generation_prompt=body.add_generation_prompt is not False,
             is_single_call=body.parallel_tool_calls is False or is_named(body.tool_choice),
-            must_call=read_tool_choice(body.tool_choice, body.tools or ()),
+            must_call=must_call,
+            goes_on=goes_on,
         ),
         sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
-        max_new_tokens=max_tokens if max_completion_tokens is None else max_completion_tokens,
+        max_new_tokens=max_new_tokens,
         stop_strings=read_stop_strings(body.stop),
         stop_token_ids=read_stop_token_ids(body.stop_token_ids),
         lane=caller.lane,
@@ -139,15 +136,11 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
         cache_salt=body.cache_salt or "",
         max_context_tokens=read_count("max_ctx", body.max_ctx),
         num_choices=read_choices(body.n),
-        grammar=read_grammar(body),
+        wants_echo=bool(body.echo) and goes_on,
+        grammar=grammar,
+        ends=read_ends(body, max_tokens=max_new_tokens, bound_by=bound_by),
+        client_id=caller.client_id,
     )
-
-
-def _check_unsupported_here(body: ChatRequest) -> None:
-    for name, remedy in _UNSUPPORTED.items():
-        value = getattr(body, name)
-        if value is not None and value != [] and value not in _IS_DEFAULT:
-            refuse_unsupported(name, remedy)
 
 
 def _messages(messages: Sequence[Message]) -> tuple[Mapping[str, Any], ...]:
@@ -221,9 +214,7 @@ def _arguments(arguments: str | dict[str, Any] | None, place: str) -> str:
 
 def _tools(body: ChatRequest) -> Sequence[Mapping[str, Any]] | None:
     for index, tool in enumerate(body.tools or ()):
-        function = tool.get("function")
-        if not (isinstance(function, dict) and isinstance(function.get("name"), str) and function["name"]):
-            raise InvalidRequestError(f"`tools[{index}].function.name` must be a name.", param="tools")
+        check_function(tool.get("function"), f"tools[{index}].function")
     return (body.tools or None) if body.tool_choice != "none" else None
 
 

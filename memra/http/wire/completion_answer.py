@@ -5,6 +5,7 @@ Refuses to know HTTP. What is the same in every chunk is encoded once per answer
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from memra.http.wire.answer import (
@@ -29,13 +30,17 @@ class CompletionAnswer:
     Args:
         wants_usage_chunk: put the usage in a chunk of its own, and `usage: null` in all others.
         wants_logprobs: every choice has `logprobs`, also where it is empty.
+        names_ids: tokens are named by their ids there.
     """
 
-    def __init__(self, stamp: Stamp, *, wants_usage_chunk: bool, wants_logprobs: bool = False) -> None:
+    def __init__(
+        self, stamp: Stamp, *, wants_usage_chunk: bool, wants_logprobs: bool = False, names_ids: bool = False
+    ) -> None:
         """Encode what never changes."""
         self._wants_usage_chunk = wants_usage_chunk
         self._wants_logprobs = wants_logprobs
-        self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(CompletionLogprobs)
+        self._names_ids = names_ids
+        self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(partial(CompletionLogprobs, by_id=names_ids))
         self._common = {
             "id": stamp.request_id,
             "object": "text_completion",
@@ -77,7 +82,7 @@ class CompletionAnswer:
         answer = choice.answer
         shape: dict[str, Any] = {"index": answer.choice, "text": answer.text}
         if self._wants_logprobs:
-            shape["logprobs"] = CompletionLogprobs().shape(answer.logprobs)
+            shape["logprobs"] = CompletionLogprobs(by_id=self._names_ids).shape(answer.logprobs)
         return {**shape, "finish_reason": FINISH_REASONS[choice.stop]}
 
     def _chunk(self, delta: ReplyDelta) -> bytes:

@@ -10,13 +10,9 @@ import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
-from memra.http.wire.generation_fields import (
-    GenerationFields,
-    check_labels,
-    check_unsupported,
-    read_affinity,
-    read_stop_strings,
-)
+from memra.http.wire.ending_fields import read_ends, read_stop_strings
+from memra.http.wire.foreign_fields import refuse_foreign
+from memra.http.wire.generation_fields import GenerationFields, check_labels, read_affinity
 from memra.http.wire.grammar_fields import read_grammar
 from memra.http.wire.likelihood_fields import read_choices, read_completion_logprobs
 from memra.http.wire.refusal import refuse, refuse_unsupported
@@ -33,7 +29,6 @@ class CompletionRequest(GenerationFields, kw_only=True):
     prompt_ids: list[int] | None = None
     chat: bool | None = None
     best_of: int | None = None
-    echo: bool | None = None
     suffix: Any = None
 
 
@@ -49,13 +44,16 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
     Raises:
         InvalidRequestError: a field is malformed, out of range or not supported; names it.
     """
-    check_unsupported(body)
+    refuse_foreign(body)
     _check_unsupported_here(body)
     check_labels(body)
     prompt, *further_prompts = _prompts(body)
     num_choices = read_choices(body.n)
     if num_choices * (1 + len(further_prompts)) > MAX_ANSWERS:
         refuse("prompt", f"so few prompts that they have at most {MAX_ANSWERS} answers together")
+    num_top_logprobs = read_completion_logprobs(body.logprobs)
+    max_tokens = read_count("max_tokens", body.max_tokens)
+    grammar = read_grammar(body)
     return GenerationRequest(
         request_id=request_id,
         model=ModelName(body.model),
@@ -63,8 +61,9 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
         further_prompts=tuple(further_prompts),
         num_choices=num_choices,
         wants_echo=bool(body.echo),
-        sampling=read_sampling(body, num_top_logprobs=read_completion_logprobs(body.logprobs)),
-        max_new_tokens=read_count("max_tokens", body.max_tokens),
+        scores_prompt=bool(body.echo) and num_top_logprobs is not None,
+        sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
+        max_new_tokens=max_tokens,
         stop_strings=read_stop_strings(body.stop),
         stop_token_ids=read_stop_token_ids(body.stop_token_ids),
         lane=caller.lane,
@@ -76,15 +75,15 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
         affinity=read_affinity(body, caller),
         cache_salt=body.cache_salt or "",
         max_context_tokens=read_count("max_ctx", body.max_ctx),
-        grammar=read_grammar(body),
+        grammar=grammar,
+        ends=read_ends(body, max_tokens=max_tokens, bound_by=None if grammar is None else grammar.param),
+        client_id=caller.client_id,
     )
 
 
 def _check_unsupported_here(body: CompletionRequest) -> None:
     if body.best_of not in (None, 1):
         refuse("best_of", "1: this server shows every answer that it computes; ask for several with `n`")
-    if body.echo and read_completion_logprobs(body.logprobs) is not None:
-        refuse("logprobs", "left out with `echo`: this server has none of a prompt's tokens")
     if body.suffix:
         refuse_unsupported("suffix")
 
@@ -119,10 +118,11 @@ def _prompts(body: CompletionRequest) -> list[Prompt]:
     options = read_thinking(body, {}) if is_chat else {}
     if not is_chat:
         refuse_thinking(body)
-    return [_prompt(item, options, is_chat=bool(is_chat)) for item in sent or [None]]
+    adds_special = body.add_special_tokens is not False
+    return [_prompt(item, options, is_chat=bool(is_chat), adds_special=adds_special) for item in sent or [None]]
 
 
-def _prompt(item: Any, options: Mapping[str, Any], *, is_chat: bool) -> Prompt:
+def _prompt(item: Any, options: Mapping[str, Any], *, is_chat: bool, adds_special: bool) -> Prompt:
     if not item:
         raise InvalidRequestError("`prompt` must not be empty, unless `prompt_ids` is given.", param="prompt")
     if isinstance(item, int):
@@ -132,7 +132,7 @@ def _prompt(item: Any, options: Mapping[str, Any], *, is_chat: bool) -> Prompt:
     if is_chat:
         message = {"role": "user", "content": item}
         return ChatPrompt((message,), template_options=options, param="prompt", is_plain_answer=True)
-    return TextPrompt(item)
+    return TextPrompt(item, adds_special=adds_special)
 
 
 def _is_token_list(prompt: list[Any]) -> bool:

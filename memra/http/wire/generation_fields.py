@@ -1,4 +1,4 @@
-"""The fields that chat and completion requests share: limits, stops and labels, beside sampling and thinking.
+"""The fields that chat and completion requests share: labels and limits, beside sampling, thinking and endings.
 
 Refuses to know messages and prompts. Every field declared here or in the modules beside it is honoured, or refused by
 name where its value asks for what is not done, because an answer that silently ignores it would look right and be
@@ -12,12 +12,9 @@ from typing import Any
 import msgspec
 
 from memra.http.request_headers import MAX_LABEL_BYTES, Caller, is_label
+from memra.http.wire.foreign_fields import ForeignFields
 from memra.http.wire.refusal import refuse
-from memra.http.wire.thinking_fields import ThinkingFields
 
-MAX_STOPS = 16
-MAX_STOP_BYTES = 1024
-MAX_STOPS_BYTES = 4096
 MAX_SALT_BYTES = 64
 
 _SALT = re.compile(r"[A-Za-z0-9\-_.+/=]*")
@@ -29,15 +26,12 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class GenerationFields(ThinkingFields, kw_only=True):
+class GenerationFields(ForeignFields, kw_only=True):
     """What every generation request may hold; an explicit null means the default."""
 
     model: str
-    max_tokens: int | None = None
     max_ctx: int | None = None
     timeout_ms: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
@@ -46,6 +40,9 @@ class GenerationFields(ThinkingFields, kw_only=True):
     n: int | None = None
     logprobs: Any = None
     top_logprobs: Any = None
+    return_tokens_as_token_ids: bool | None = None
+    echo: bool | None = None
+    add_special_tokens: bool | None = None
     parallel_tool_calls: bool | None = None
 
     @property
@@ -74,27 +71,3 @@ def read_affinity(fields: GenerationFields, caller: Caller) -> str | None:
         if label and label.strip():
             return label.strip()
     return caller.conversation
-
-
-def check_unsupported(fields: GenerationFields) -> None:
-    """Refuse by name what would change the answer and is not supported.
-
-    Raises:
-        InvalidRequestError: such a field is present.
-    """
-
-
-def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
-    """Return the stop strings; empty ones never match and are dropped.
-
-    Raises:
-        InvalidRequestError: too many, or too long.
-    """
-    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    sizes = [len(text.encode()) for text in stops]
-    if len(stops) > MAX_STOPS or sum(sizes) > MAX_STOPS_BYTES or max(sizes, default=0) > MAX_STOP_BYTES:
-        refuse(
-            "stop",
-            f"at most {MAX_STOPS} strings of at most {MAX_STOP_BYTES} bytes each and {MAX_STOPS_BYTES} bytes together",
-        )
-    return tuple(text for text in stops if text)

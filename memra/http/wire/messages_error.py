@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from memra.http.errors import ErrorReply
+from memra.http.errors import ErrorReply, ErrorShape
 
 _PATH = "/v1/messages"
 
@@ -45,7 +45,16 @@ def messages_reply(reply: ErrorReply, request_id: str | None) -> ErrorReply:
     return replace(reply, status=status, body=msgspec.json.encode({**body, "request_id": request_id}))
 
 
+def messages_status(shape: ErrorShape) -> int:
+    """Return the status that a kind of error has in Anthropic's shape."""
+    return _STATUSES.get(_kind(shape.type, shape.code), shape.status)
+
+
 def messages_error(error: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return Anthropic's error with its envelope, from OpenAI's without."""
-    kind = _BY_CODE.get(error["code"]) or _BY_TYPE.get(error["type"], error["type"])
+    kind = _kind(error["type"], error["code"])
     return {"type": "error", "error": {"type": kind, "message": error["message"]}}
+
+
+def _kind(kind: str, code: str | None) -> str:
+    return (_BY_CODE.get(code) if code else None) or _BY_TYPE.get(kind, kind)

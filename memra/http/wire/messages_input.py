@@ -46,6 +46,8 @@ class InputMessage(msgspec.Struct):
 def read_messages(messages: Sequence[InputMessage], *, system: str | list[TextBlock] | None) -> list[dict[str, Any]]:
     """Return the messages, OpenAI-shaped, with the system's words first.
 
+    Where the last turn is the assistant's, the answer goes on with it.
+
     Raises:
         InvalidRequestError: a message or a block is malformed, or of a kind that is not supported; names it.
     """
@@ -54,12 +56,10 @@ def read_messages(messages: Sequence[InputMessage], *, system: str | list[TextBl
         read.append({"role": "system", "content": _text(system, "system")})
     if not messages:
         raise InvalidRequestError("`messages` must hold at least one message.", param="messages")
-    if messages[-1].role == "assistant":
-        raise InvalidRequestError(
-            "`messages` must not end with the assistant's turn: this server does not go on with one.", param="messages"
-        )
     for index, message in enumerate(messages):
         read += _message(message, f"messages[{index}]")
+    if messages[-1].role == "assistant":
+        read[-1]["prefix"] = True
     return read
 
 

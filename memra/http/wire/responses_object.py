@@ -41,12 +41,12 @@ def part_object(item: Item) -> dict[str, Any]:
 
 
 def response_usage(usage: Usage) -> Mapping[str, Any]:
-    """Return the usage of a response; how many tokens were thoughts is not counted."""
+    """Return the usage of a response."""
     return {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
         "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     }
 

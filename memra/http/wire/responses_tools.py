@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memra.errors import InvalidRequestError
+from memra.http.wire.declared_function import check_function
 
 _SEARCH = "web_search"
 """What the types of searches begin with. Agents offer them unasked, and a model that is offered one need not use it."""
@@ -69,6 +70,7 @@ def _function(tool: Mapping[str, Any], place: str, group: str | None) -> Mapping
         raise InvalidRequestError(
             f'`{place}.type` must be "function": this server runs no tools of its own.', param="tools"
         )
+    check_function(tool, place)
     name = _name(tool, place)
     shown = name if group is None else GroupedName(group, name).joined
     return {

@@ -18,9 +18,8 @@ from memra.http.wire.sampling_fields import SamplingFields
 _IS_THINKING: Mapping[str, bool] = {"none": False, "minimal": False, "low": True, "medium": True, "high": True}
 """Levels of effort, and whether a model thinks at all at that level."""
 
-_ABOVE_HIGH = frozenset({"xhigh", "max", "ultra"})
-"""What agents call levels above the highest that templates know: `high` is meant. A template with a rung of its own is
-asked by `chat_template_kwargs`."""
+_BEYOND_HIGH = ("xhigh", "max", "ultra")
+"""Levels above the highest that templates know; they mean that one."""
 
 _Option = tuple[str, str, bool | str]
 """The place that asks, the template variable that it sets, and the value."""
@@ -98,8 +97,8 @@ def _options(fields: ThinkingFields) -> Iterator[_Option]:
 
 
 def _effort(place: str, effort: str) -> Iterator[_Option]:
-    level = "high" if effort in _ABOVE_HIGH else effort
-    if level not in _IS_THINKING:
-        refuse(place, f"one of {', '.join(_IS_THINKING)}, xhigh, max, ultra")
-    yield place, "enable_thinking", _IS_THINKING[level]
-    yield place, "reasoning_effort", level
+    effort = "high" if effort in _BEYOND_HIGH else effort
+    if effort not in _IS_THINKING:
+        refuse(place, f"one of {', '.join((*_IS_THINKING, *_BEYOND_HIGH))}")
+    yield place, "enable_thinking", _IS_THINKING[effort]
+    yield place, "reasoning_effort", effort

@@ -4,17 +4,17 @@ A chat is rendered as the chat route would, fields of that route included; a tex
 the model wants around it unless they are asked for. Refuses to know tokenizers. Called by `memra.http.routes.tokens`.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
 from memra.http.wire.chat_request import ChatRequest, Message, read_chat_request
 from memra.http.wire.refusal import refuse_unsupported
 from memra.http.wire.sampling_fields import read_token_ids
-from memra.messages.generation import ChatPrompt, Prompt, TextPrompt
+from memra.messages.generation import Prompt, TextPrompt
 from memra.messages.texts import DetokenizeRequest, TextTokenized, TokenizeRequest
 from memra.types import ModelName, RequestId
 
@@ -26,9 +26,7 @@ class TokenizeBody(ChatRequest, kw_only=True):
     prompt: str | None = None
     content: str | None = None
     add_special: bool | None = None
-    add_special_tokens: bool | None = None
     parse_special: bool | None = None
-    add_generation_prompt: bool | None = None
     with_pieces: bool | None = None
 
 
@@ -93,7 +91,4 @@ def _prompt(body: TokenizeBody, *, request_id: RequestId, caller: Caller) -> Pro
         raise InvalidRequestError("Send one of `prompt`, `content` and `messages`.", param="prompt")
     if texts:
         return TextPrompt(texts[0])
-    prompt = read_chat_request(body, request_id=request_id, caller=caller).prompt
-    if isinstance(prompt, ChatPrompt) and body.add_generation_prompt is not None:
-        return replace(prompt, add_generation_prompt=body.add_generation_prompt)
-    return prompt
+    return read_chat_request(replace(body, add_special_tokens=None), request_id=request_id, caller=caller).prompt

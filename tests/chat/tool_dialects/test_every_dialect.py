@@ -54,6 +54,7 @@ def _cut(text: str, cuts: list[int]) -> list[str]:
 @given(data=st.data(), calls=_CALLS, before=_PROSE)
 @_CASES
 def test_calls_are_read_whole_however_the_answer_is_cut(written: Written, data: st.DataObject, calls, before) -> None:
+    calls = written.sayable(calls)
     answer = "x" + before + "." + written.write(calls)
     whole = read(written.dialect, [answer])
     assert calls_of(whole) == calls
@@ -69,6 +70,7 @@ def test_an_answer_cut_in_two_at_every_place_is_read_alike(written: Written) -> 
         ("get_weather", {"city": 'Pa"r\\i\ns 🙂', "days": 3, "options": {"a": [1, None, True, "x"]}}),
         ("now", {}),
     ]
+    calls = written.sayable(calls)
     answer = "Let me see.\n" + written.write(calls)
     whole = read(written.dialect, [answer])
     assert calls_of(whole) == calls

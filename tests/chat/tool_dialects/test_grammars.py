@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memra.chat.tool_dialects.lark_grammar import with_tokens
+from memra.chat.tool_dialects.lark_grammar import MAX_CALLS, with_tokens
 from memra.chat.tool_dialects.registry import find_dialect
 from tests.chat.tool_dialects.written_answers import WRITTEN, Written, calls_of, read, text_of
 
@@ -47,7 +47,7 @@ _TOOLS: list[dict[str, Any]] = [
 _NAMES = ["get_weather", "now"]
 _MAX_BYTES = 3000
 _LIKELY = frozenset(b'abc 12.,x"<}])|\n:{[')
-_CLOSING = frozenset(b'"<}])|\n')
+_CLOSING = frozenset(b'"<}])|\n/')
 
 _EVERY = pytest.mark.parametrize("written", WRITTEN.values(), ids=WRITTEN.keys())
 
@@ -122,3 +122,12 @@ def test_every_marker_that_is_a_token_gets_its_place_in_the_grammar(written: Wri
 def test_a_marker_that_is_no_token_stays_text() -> None:
     grammar = find_dialect("<tool_call>").grammar(_TOOLS, names=_NAMES, at_least_one=True)
     assert with_tokens(grammar, {"<tool_call>": 7}.get) == grammar.replace('marker_0: "<tool_call>"', "marker_0: <[7]>")
+
+
+@_EVERY
+def test_an_answer_holds_no_more_calls_than_it_may(written: Written) -> None:
+    grammar = written.dialect.grammar(_TOOLS, names=["now"], at_least_one=True)
+    for seed in range(3):
+        pieces = read(written.dialect, [_answer_of(grammar, seed=seed)], _TOOLS)
+        assert len(calls_of(pieces)) <= MAX_CALLS
+    assert ")*" not in grammar

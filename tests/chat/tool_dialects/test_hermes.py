@@ -116,3 +116,13 @@ def test_too_deep_arguments_are_shown() -> None:
 def test_a_call_follows_one_that_was_none() -> None:
     answer = 'Use <tool_call> so: <tool_call>{"name": "now", "arguments": {}}</tool_call>'
     assert _read(answer) == [TextPiece("Use <tool_call> so:"), *_CALL]
+
+
+def test_a_call_whose_arguments_are_whole_is_one_though_the_braces_after_them_are_missing() -> None:
+    answer = '<tool_call>\n{"name": "now", "arguments": {"city": "Rome"}'
+    for end in ("", "}", "}\n</tool_", "}\n</tool_call>"):
+        assert read(HermesDialect(), list(answer + end)) == [
+            CallBegun("now"),
+            ArgumentsPiece('{"city": "Rome"}'),
+            CallEnded(),
+        ]

@@ -8,22 +8,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from memra.chat.tool_dialects.apertus import ApertusDialect
 from memra.chat.tool_dialects.contract import ArgumentsPiece, CallBegun, CallEnded, Piece, TextPiece, ToolDialect
 from memra.chat.tool_dialects.deepseek import DeepSeekDialect
 from memra.chat.tool_dialects.gemma import GemmaDialect
 from memra.chat.tool_dialects.generic import GenericDialect
+from memra.chat.tool_dialects.gigachat import GigaChatDialect
 from memra.chat.tool_dialects.glm import GlmDialect
 from memra.chat.tool_dialects.harmony import HarmonyDialect
 from memra.chat.tool_dialects.hermes import HermesDialect
 from memra.chat.tool_dialects.hunyuan import HunyuanTagDialect
-from memra.chat.tool_dialects.invoke_tags import deepseek_dsml, minimax_m2, step3
+from memra.chat.tool_dialects.invoke_tags import deepseek_dsml, minimax_m2, minimax_m3, muse, step3
 from memra.chat.tool_dialects.json_dialects import ARRAY_DIALECTS
 from memra.chat.tool_dialects.kimi import KimiDialect
 from memra.chat.tool_dialects.lfm2 import Lfm2Dialect
 from memra.chat.tool_dialects.llama import LlamaDialect
+from memra.chat.tool_dialects.minicpm import MiniCpmDialect
 from memra.chat.tool_dialects.mistral import MistralDialect
 from memra.chat.tool_dialects.qwen_xml import QwenXmlDialect, SeedDialect
 from memra.chat.tool_dialects.reading import joined
+from memra.chat.tool_dialects.solar import SolarDialect
 
 Calls = Sequence[tuple[str, dict[str, Any]]]
 
@@ -44,11 +48,39 @@ TOOLS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Written:
-    """A dialect, and how a model that speaks it writes calls."""
+    """A dialect, and how a model that speaks it writes calls.
+
+    Attributes:
+        is_open_plain: the notation says of values without a schema only what text says, and nothing of empty ones.
+    """
 
     dialect: ToolDialect
     write: Callable[[Calls], str]
     markers: tuple[str, ...]
+    is_open_plain: bool = False
+
+    def sayable(self, calls: Calls) -> list[tuple[str, dict[str, Any]]]:
+        """The calls with no more in them than the notation can say."""
+        if not self.is_open_plain:
+            return list(calls)
+        return [
+            (name, {key: _worded(value) if key == "options" else value for key, value in arguments.items()})
+            for name, arguments in calls
+        ]
+
+
+def _worded(value: Any) -> Any:
+    """The same shape, with words for strings and nothing that is empty inside."""
+    match value:
+        case dict():
+            members = {key: _worded(inner) for key, inner in value.items()}
+            return {key: inner for key, inner in members.items() if inner not in (None, {}, [])}
+        case list():
+            return [inner for inner in map(_worded, value) if inner not in (None, {}, [])]
+        case str():
+            return "a" + value
+        case _:
+            return value
 
 
 def _as_json(value: object) -> str:
@@ -110,6 +142,59 @@ def _invoke(calls: Calls, *, prefix: str = "", is_typed: bool = False, around: t
         return f'{around[0]}<{prefix}invoke name="{name}">\n{parameters}</{prefix}invoke>{around[1]}'
 
     return "\n".join(block(*call) for call in calls)
+
+
+_M3 = "]<]minimax[>["
+
+
+def _minimax_m3(calls: Calls) -> str:
+    blocks = [
+        f'{_M3}<invoke name="{name}">'
+        + "".join(_m3_element(key, value) for key, value in arguments.items())
+        + f"{_M3}</invoke>\n"
+        for name, arguments in calls
+    ]
+    return f"{_M3}<tool_call>\n{''.join(blocks)}{_M3}</tool_call>"
+
+
+def _m3_element(key: str, value: object) -> str:
+    match value:
+        case dict():
+            inside = "".join(_m3_element(*member) for member in value.items())
+        case list():
+            inside = "".join(_m3_element("item", item) for item in value)
+        case _:
+            inside = _bare_value(value)
+    return f"{_M3}<{key}>{inside}{_M3}</{key}>"
+
+
+def _minicpm(calls: Calls) -> str:
+    def quoted(text: str) -> str:
+        return f"<![CDATA[{text}]]>" if any(char in text for char in "<&\n") else text
+
+    return "\n".join(
+        f'<function name="{name}">'
+        + "".join(f'<param name="{key}">{quoted(_bare_value(value))}</param>' for key, value in arguments.items())
+        + "</function>"
+        for name, arguments in calls
+    )
+
+
+def _apertus(calls: Calls) -> str:
+    objects = [_as_json({name: arguments}) for name, arguments in calls]
+    return f"<|tools_prefix|>[{', '.join(objects)}]<|tools_suffix|>"
+
+
+def _gigachat(calls: Calls, *, opening: str = "<|function_call|>") -> str:
+    return "\n".join(opening + _as_json({"name": name, "arguments": arguments}) for name, arguments in calls)
+
+
+def _solar(calls: Calls) -> str:
+    blocks = [
+        f"<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>{name}<|tool_call:args|>{_as_json(arguments)}<|tool_call:end|>"
+        for name, arguments in calls
+    ]
+    return f"<|tool_calls|>{''.join(blocks)}<|calls|>"
 
 
 def _deepseek_v3(calls: Calls) -> str:
@@ -211,6 +296,21 @@ WRITTEN: dict[str, Written] = {
     "minimax_m2": Written(
         minimax_m2(), _within("<minimax:tool_call>\n", "\n</minimax:tool_call>", _invoke), ("<minimax:tool_call>",)
     ),
+    "minimax_m3": Written(minimax_m3(), _minimax_m3, (f"{_M3}<tool_call>",), is_open_plain=True),
+    "muse": Written(
+        muse(),
+        _within("<atem:function_calls>\n", "\n</atem:function_calls>", partial(_invoke, prefix="atem:")),
+        ("<atem:function_calls>",),
+    ),
+    "minicpm": Written(MiniCpmDialect(), _minicpm, ('<function name="',)),
+    "apertus": Written(ApertusDialect(), _apertus, ("<|tools_prefix|>",)),
+    "gigachat": Written(GigaChatDialect(is_role=False), _gigachat, ("<|function_call|>",)),
+    "gigachat_role": Written(
+        GigaChatDialect(is_role=True),
+        partial(_gigachat, opening="function call<|role_sep|>\n"),
+        ("function call<|role_sep|>\n",),
+    ),
+    "solar": Written(SolarDialect(), _solar, ("<|tool_calls|>", "<|tool_call:begin|>")),
     "deepseek_v32": Written(
         deepseek_dsml("function_calls"),
         _within(
