@@ -75,8 +75,8 @@ def test_the_next_start_gives_back_what_a_killed_server_held(books, meta):
 
 def test_two_servers_on_one_ledger_do_not_overspend(books):
     """The credit is for about half of what both try; every answer costs all that was held for it."""
-    books.credit("acme", "0.008")
-    servers = [start(books.url, "acme", f"{name}-", range(0, 60), mode="all") for name in "ab"]
+    books.credit("acme", "0.005")
+    servers = [start(books.url, "acme", f"{name}-", range(60), mode="all") for name in "ab"]
     ends: Counter[str] = Counter()
     for server in servers:
         with server:
@@ -87,4 +87,4 @@ def test_two_servers_on_one_ledger_do_not_overspend(books):
     assert ends["refused"] > 30
     balance, held, settled = books.account("acme")
     assert balance >= 0
-    assert (held, balance + settled) == (0, nanos("0.008"))
+    assert (held, balance + settled) == (0, nanos("0.005"))

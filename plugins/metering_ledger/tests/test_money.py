@@ -17,7 +17,8 @@ def test_what_is_written_is_read_as_it_was(amount: int):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "+1", "1e-6", "1.", ".5", "01", "NaN", "0.0000000000000000001", "1_0", " 1", "\u0661", "12345678901"]
+    "text",
+    ["", "-1", "+1", "1e-6", "1.", ".5", "01", "NaN", "0.0000000000000000001", "1_0", " 1", "\u0661", "12345678901"],
 )
 def test_what_is_no_plain_decimal_is_refused(text: str):
     with pytest.raises(ValueError, match="is not a decimal"):

@@ -76,6 +76,7 @@ def test_a_server_that_falls_silent_loses_what_it_held(books, silent, meta):
     assert books.receipt("r1").outcome == "crashed"
     with pytest.raises(ReceiptEndedError):  # it lives after all; but its client must not be told that all went well
         receipt.complete(UsageCounts(9, 0, 9), elapsed_s=1)
+    server._housekeeper.look_after()
     with pytest.raises(ReceiptEndedError):
         server.open(meta("r2", principal="k"), unopened)
 

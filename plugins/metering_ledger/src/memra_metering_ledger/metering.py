@@ -4,6 +4,7 @@ Methods are plain functions that wait for the database, so the server calls them
 does not answer, requests are refused: nobody computes what nobody can account for.
 """
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,6 +17,8 @@ from memra_metering_ledger.errors import LedgerUnavailableError
 from memra_metering_ledger.housekeeping import Housekeeper, now_ms
 from memra_metering_ledger.price_list import ListedPrice, current_price, current_prices
 from memra_metering_ledger.receipts import LedgerPermit, LedgerReceipt
+
+log = logging.getLogger(__name__)
 
 
 class LedgerMetering:
@@ -66,7 +69,7 @@ class LedgerMetering:
             with self._database.read() as connection:
                 account = books.find_account(connection, bills.word(tenant))
         except LedgerUnavailableError as error:
-            raise BudgetUnavailable(error.message) from error
+            raise _unavailable(error) from error
         if account is not None and account.admission != books.OPEN:
             raise TenantBlocked(f"admission of tenant {tenant!r} is {account.admission}")
         return account is not None
@@ -95,7 +98,7 @@ class LedgerMetering:
                 bills.place_hold(connection, order, now_ms=now_ms())
         except LedgerUnavailableError as error:
             self._housekeeper.defer(partial(bills.release_hold, hold_id=hold_id))
-            raise BudgetUnavailable(error.message) from error
+            raise _unavailable(error) from error
         return LedgerPermit(self._database, self._housekeeper, hold_id)
 
     def _price(self, model: ModelName) -> ListedPrice:
@@ -138,3 +141,9 @@ class LedgerMetering:
     def drain_kill(self) -> None:
         """Bill nobody who is abandoned from now on."""
         self._is_drain_over = True
+
+
+def _unavailable(error: LedgerUnavailableError) -> BudgetUnavailable:
+    """Log what is wrong with the database, and make a refusal of it that tells a client nothing about it."""
+    log.warning("%s", error)
+    return BudgetUnavailable("the ledger does not answer")
