@@ -21,7 +21,7 @@ def ledger(books, capsys):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
 
-    def run(*words: str):
+    def run(*words: str) -> tuple[int, str]:
         capsys.readouterr()
         code = command.run(parser.parse_args(words))
         return code, capsys.readouterr().out

@@ -3,12 +3,14 @@
 import gc
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from memra_metering_ledger.bills import void_receipt
 from memra_metering_ledger.config import PriceTable
 from memra_metering_ledger.errors import LedgerUnavailableError, ReceiptEndedError
 from memra_metering_ledger.money import nanos
+from memra_metering_ledger.receipts import LedgerPermit
 
 from memra.errors import StartupError
 from memra.plugins import (
@@ -41,7 +43,7 @@ def reserve(server, tenant="acme", *, principal=None, prompt_tokens=100, complet
     )
 
 
-def begin(server, meta, request_id="r1", **changed):
+def begin(server, meta, request_id="r1", **changed: Any):
     return server.open(meta(request_id, **changed), reserve(server, principal=changed.get("principal")))
 
 
@@ -249,7 +251,7 @@ def test_a_ledger_that_only_writes_down_keeps_what_has_no_price(books, meta):
 def test_threads_never_hold_more_than_there_is(books, server):
     books.credit("poor", "0.00155")  # five worst cases of 0.00031
 
-    def attempt(_number):
+    def attempt(_number: int) -> LedgerPermit | None:
         try:
             return reserve(server, "poor")
         except MeteringRefusal:

@@ -31,15 +31,14 @@ def test_an_amount_that_a_ledger_cannot_hold_is_refused(text: str):
         nanos(text)
 
 
-@given(counts, counts, counts, st.integers(0, 10**18), st.integers(0, 10**18), st.integers(0, 10**18))
-def test_a_cost_is_exact_and_never_above_the_worst_case(prompt, cached, completion, price, discount, request_price):
+@given(st.builds(Tokens.clamped, counts, counts, counts), *(st.integers(0, 10**18) for _ in range(3)))
+def test_a_cost_is_exact_and_never_above_the_worst_case(tokens: Tokens, price: int, discount: int, request_price: int):
     prices = Prices(prompt=price + discount, cached_prompt=price, completion=price, request=request_price)
-    tokens = Tokens.clamped(prompt, cached, completion)
     unit = Fraction(1, 10**18)
     exact = (tokens.prompt - tokens.cached_prompt) * (price + discount) * unit + request_price * unit
-    exact += tokens.cached_prompt * price * unit + completion * price * unit
+    exact += tokens.cached_prompt * price * unit + tokens.completion * price * unit
     assert Fraction(decimal_of_attos(prices.cost(tokens))) == exact
-    assert nanos_up(prices.cost(tokens)) <= prices.worst_case_nanos(prompt, completion)
+    assert nanos_up(prices.cost(tokens)) <= prices.worst_case_nanos(tokens.prompt, tokens.completion)
 
 
 @given(amounts)

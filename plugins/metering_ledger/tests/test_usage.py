@@ -18,7 +18,9 @@ def usage_of(books, tenant="acme", period=None):
         return tenant_usage(connection, tenant, period or Period())
 
 
-def serve(server, meta, request_id, *counts, principal="k1", model="tiny", tenant="acme"):
+def serve(server, meta, request_id, counts, **who: str | None):
+    who = {"principal": "k1", "model": "tiny", "tenant": "acme"} | who
+    tenant, principal, model = who["tenant"], who["principal"], who["model"]
     permit = server.reserve(
         tenant, principal=principal, model=ModelName(model), prompt_tokens=counts[0], completion_bound=counts[2]
     )
@@ -35,13 +37,13 @@ def used(books, meta):
         books.credit(tenant, "10")
     books.desk.set_prices({"fine": PriceTable(prompt="0.000000000000000001", completion="0.000000000000000003")})
     server = books.server()
-    serve(server, meta, "r1", 100, 40, 20).complete(UsageCounts(100, 40, 20), elapsed_s=1)
-    serve(server, meta, "r2", 10, 0, 5, principal="k2").abandon()
-    serve(server, meta, "r3", 50, 0, 50).settle_unbilled(Outcome.CRASHED, 500, "engine_error")
-    serve(server, meta, "r4", 7, 0, 3, model="fine", principal=None).complete(UsageCounts(7, 0, 3), elapsed_s=1)
+    serve(server, meta, "r1", (100, 40, 20)).complete(UsageCounts(100, 40, 20), elapsed_s=1)
+    serve(server, meta, "r2", (10, 0, 5), principal="k2").abandon()
+    serve(server, meta, "r3", (50, 0, 50)).settle_unbilled(Outcome.CRASHED, 500, "engine_error")
+    serve(server, meta, "r4", (7, 0, 3), model="fine", principal=None).complete(UsageCounts(7, 0, 3), elapsed_s=1)
     server.open(meta("r5", model=ModelName("=cmd()"), principal="k1"), None).reject(400, "model_not_found")
-    serve(server, meta, "r6", 1, 0, 1, tenant="other").complete(UsageCounts(1, 0, 1), elapsed_s=1)
-    serve(server, meta, "r7", 1, 0, 1)  # still open: no part of any bill
+    serve(server, meta, "r6", (1, 0, 1), tenant="other").complete(UsageCounts(1, 0, 1), elapsed_s=1)
+    serve(server, meta, "r7", (1, 0, 1))  # still open: no part of any bill
     return books
 
 
