@@ -83,6 +83,10 @@ class AuthenticationError(RequestError):
     """The request carries no API key, or one that opens nothing here."""
 
 
+class ForbiddenError(RequestError):
+    """Whoever asks is known, and may not have this."""
+
+
 class UnknownModelError(InvalidRequestError):
     """No model of that name is served."""
 
@@ -195,3 +199,32 @@ class DeadlineExceededError(RequestError):
 
 class BodyTooLargeError(RequestError):
     """The request's body is over the limit."""
+
+
+class PluginFaultError(RequestError):
+    """A plugin failed, took too long or answered nonsense when it was asked about this request; the log names it."""
+
+
+class DeniedError(RequestError):
+    """A plugin says no to this request, in its own words.
+
+    Attributes:
+        status: of HTTP, 400 to 599.
+        code: of the error body, or None.
+        retry_after_s: seconds after which trying again makes sense, or None.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        status: int = 403,
+        code: str | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        """Keep the message and the plugin's choice of answer."""
+        super().__init__(message, param=param)
+        self.status = status
+        self.code = code
+        self.retry_after_s = retry_after_s

@@ -49,7 +49,7 @@ LIBRARIES: dict[str, set[str]] = {
     "hypercorn": {"http"},
     "h11": {"http"},
     "h2": {"http"},
-    "msgspec": {"http"},
+    "msgspec": {"http", "plugins"},
     "opentelemetry": {"telemetry", "actors.base"},
     "pluggy": {"plugins"},
     "gguf": {"loading", "memra_kernels"},

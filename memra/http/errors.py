@@ -55,6 +55,8 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.RequestTooLongForMemoryError: ErrorShape(400, "invalid_request_error", "request_exceeds_memory"),
     errors.InfeasibleDeadlineError: ErrorShape(400, "invalid_request_error", "nonstream_deadline_infeasible"),
     errors.AuthenticationError: ErrorShape(401, "authentication_error", None),
+    errors.ForbiddenError: ErrorShape(403, "authentication_error", None),
+    errors.DeniedError: ErrorShape(403, "authentication_error", None),
     errors.UnlistedModelError: ErrorShape(404, "invalid_request_error", "model_not_found"),
     errors.UnknownRequestError: ErrorShape(404, "invalid_request_error", "request_not_found"),
     errors.DeadlineExceededError: ErrorShape(408, "timeout", "deadline_exceeded"),
@@ -72,6 +74,7 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.ModelLoadError: ErrorShape(503, "server_error", "model_load_failed"),
     errors.OverloadedError: ErrorShape(503, "server_error", "overloaded"),
     errors.DrainingError: ErrorShape(503, "server_error", "draining"),
+    errors.PluginFaultError: ErrorShape(503, "server_error", "plugin_fault"),
 }
 """Leaves without a row of their own look like their nearest ancestor."""
 
@@ -99,6 +102,13 @@ _MALFORMED_MESSAGES = {
     501: "The request body comes in a transfer encoding that this server does not know; send it plain or chunked.",
 }
 
+_DENIED_TYPES: Mapping[int, str] = {
+    401: "authentication_error",
+    403: "authentication_error",
+    429: "rate_limit_error",
+}
+"""Type of the error body for the statuses that a plugin denies with; others go by their class."""
+
 _HTTP_MESSAGES = {
     404: "There is no such path here; the API is under /v1, and GET / says where to begin.",
     405: "This path does not take that method; the header Allow lists those that it takes.",
@@ -110,8 +120,7 @@ def reply_to(error: BaseException) -> ErrorReply:
     cause = cause_of(error)
     if isinstance(cause, errors.RequestError):
         shape = _shape_of(cause)
-        headers = _busy_headers(cause) if isinstance(cause, errors.BusyError) else {}
-        return _reply(shape, cause.message, param=cause.param, headers=headers)
+        return _reply(shape, cause.message, param=cause.param, headers=_wait_headers(cause))
     if isinstance(cause, HTTPException) and cause.code is not None:
         return _reply_to_http(cause, cause.code)
     return _reply(SHAPES[errors.EngineFaultError], FAULT_MESSAGE)
@@ -145,7 +154,13 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _shape_of(error: errors.RequestError) -> ErrorShape:
+    if isinstance(error, errors.DeniedError):
+        return ErrorShape(error.status, _DENIED_TYPES.get(error.status, _type_of(error.status)), error.code)
     return next(SHAPES[kind] for kind in type(error).__mro__ if kind in SHAPES or kind is errors.RequestError)
+
+
+def _type_of(status: int) -> str:
+    return "server_error" if status >= 500 else "invalid_request_error"  # noqa: PLR2004  (the 5xx class)
 
 
 def _error_object(shape: ErrorShape, message: str, *, param: str | None) -> Mapping[str, str | None]:
@@ -180,6 +195,14 @@ def retry_after_headers(retry_after_s: float) -> dict[str, str]:
 
 def _whole_seconds(retry_after_s: float) -> int:
     return max(1, min(MAX_RETRY_AFTER_S, math.ceil(retry_after_s)))
+
+
+def _wait_headers(error: errors.RequestError) -> dict[str, str]:
+    if isinstance(error, errors.BusyError):
+        return _busy_headers(error)
+    if isinstance(error, errors.DeniedError) and error.retry_after_s is not None:
+        return retry_after_headers(error.retry_after_s)
+    return {}
 
 
 def _busy_headers(error: errors.BusyError) -> dict[str, str]:

@@ -4,6 +4,9 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
+OWN_COMMANDS = ("run", "bench", "doctor", "models", "plugins")
+"""Words that are memra's own; a test holds them to the command line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -14,7 +17,7 @@ class Command:
         help: one line.
         add_arguments: declares what it takes.
         run: does it and returns the exit code; a `MemraError` ends in one line and code 1 or 2. Import what is heavy
-            inside.
+            inside. The plugin was configured before, from the file that `MEMRA_CONFIG` names.
     """
 
     name: str

@@ -1,32 +1,72 @@
-"""Finds, checks and calls plugins; the rest of the house sees only its typed methods."""
+"""The plugins of one server, as the rest of the house sees them: one typed method for each thing that is asked.
 
+Trade: the facade over this room. `loading` finds plugins, `calling` calls them, `observers` feeds those who watch.
+Refuses to know what the answers are used for. The methods stand in the order of a server's life; coroutines and
+observers belong to the run of trio that `running` was entered in.
+"""
+
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-import pluggy
+import trio
 
-from memra.errors import UsageError
+from memra.errors import (
+    AuthenticationError,
+    ForbiddenError,
+    MemraError,
+    PluginFaultError,
+    SourceError,
+    StartupError,
+    UsageError,
+)
 from memra.messages.admission import RequestEnded
-from memra.plugins import hookspecs
-from memra.plugins.markers import API_VERSION, PROJECT
+from memra.messages.identity import Credentials, Identity
+from memra.plugins.answers import a_list, a_path, a_template, a_verdict, an_identity, nothing
+from memra.plugins.asyncio_handles import handles_for_asyncio
+from memra.plugins.calling import FAULTS, PluginCalls
+from memra.plugins.feeds import Feed
+from memra.plugins.handles import RuntimeHandles
+from memra.plugins.loading import Complaints, Declared, collect_declared, configure_all, import_plugins
+from memra.plugins.metering_calls import MeteringCalls, a_metering
+from memra.plugins.observers import Observers
+from memra.plugins.plugin import Implementation
+from memra.plugins.plugin_set import PluginSet
+from memra.plugins.questions import AdmissionQuestion, Deny, Limit, Verdict
+from memra.types import ModelName
 
 log = logging.getLogger(__name__)
 
+_WATCHING = ("memra_request_started", "memra_request_ended")
+_FLUSH_S = 2.0
+_SHUTDOWN_S = 5.0
+"""For all plugins together, as `memra_shutdown` says; the watchdog gives the whole way down ten."""
+_LOOP_S = 1.0
+_WHOLE_RUN_S = float("inf")
+
 
 class Plugins:
-    """The plugins of one server; closed sets after `load`."""
+    """The plugins of one server; a closed set after `load`."""
 
-    def __init__(self) -> None:
-        """Start with no plugin."""
-        self._manager = pluggy.PluginManager(PROJECT)
-        self._manager.add_hookspecs(hookspecs)
+    def __init__(self, *, timeout_s: float = 5.0) -> None:
+        """Start with no plugin.
+
+        Args:
+            timeout_s: what a call on behalf of a request may take.
+        """
+        self._set = PluginSet()
+        self._declared = Declared()
+        self._calls = PluginCalls(timeout_s=timeout_s)
+        self._observers = Observers(self._calls, ())
+
+    # -- start
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the loaded plugins, in order of loading."""
-        return tuple(name for name, plugin in self._manager.list_name_plugin() if plugin is not None)
+        """Names of the loaded plugins, in order."""
+        return self._set.names
 
     def register(self, plugin: object, name: str) -> None:
         """Add one plugin object.
@@ -34,61 +74,215 @@ class Plugins:
         Raises:
             UsageError: a hook is misspelt, takes an unknown argument, or needs a later memra.
         """
-        wanted = getattr(plugin, "memra_api", API_VERSION)
-        if wanted > API_VERSION:
-            raise UsageError(f"plugin {name}: needs plugin API {wanted}, this memra has {API_VERSION}; upgrade memra")
-        try:
-            self._manager.register(plugin, name=name)
-            self._manager.check_pending()
-        except (pluggy.PluginValidationError, ValueError) as error:
-            if self._manager.has_plugin(name):
-                self._manager.unregister(name=name)
-            raise UsageError(f"plugin {name}: {' '.join(str(error).split())}") from error
+        self._set.add(plugin, name)
 
-    def load(self, *, blocked: Iterable[str], tables: Mapping[str, Mapping[str, Any]]) -> None:
-        """Load every installed plugin that is not blocked, in the order of their names, and configure them.
+    def load(
+        self,
+        *,
+        blocked: Iterable[str],
+        tables: Mapping[str, Mapping[str, Any]],
+        taken: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        """Load every installed plugin that is not blocked, configure all, and ask them what they add by name.
 
         Args:
             blocked: entry-point names that are left out.
             tables: `[plugins.NAME]` tables of the configuration file.
+            taken: names that are memra's own, by hook: `memra_commands`, `memra_feeds`, `memra_tool_dialects`.
 
         Raises:
-            UsageError: names every plugin that cannot be used, all in one message.
+            UsageError: names everything that is wrong with the plugins, all in one message.
         """
-        blocked = frozenset(blocked)
-        found = sorted(entry_points(group=PROJECT), key=lambda point: point.name)
-        complaints = []
-        for point in found:
-            if point.name in blocked:
-                continue
+        complaints = Complaints()
+        import_plugins(self._set, blocked=frozenset(blocked), complaints=complaints)
+        configure_all(self._set, tables, complaints)
+        self._declared = collect_declared(self._set, complaints, taken=taken)
+        complaints.raise_all()
+
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """Schemas of `GET /models?schema=NAME`, by name."""
+        return self._declared.feeds
+
+    @property
+    def tool_dialects(self) -> tuple[Any, ...]:
+        """Dialects that are asked before memra's own."""
+        return self._declared.dialects
+
+    @property
+    def telemetry_exporters(self) -> tuple[tuple[str, Any], ...]:
+        """Exporters of spans, each with the plugin that brings it, in words."""
+        return self._declared.exporters
+
+    # -- models; in the thread that opens one
+
+    def open_source(self, source: str, cache: Path) -> Path | None:
+        """Let plugins fetch a model's source; None: it is no plugin's kind.
+
+        Raises:
+            SourceError: the plugin whose kind it is could not fetch it.
+        """
+        try:
+            path: Path | None = self._first("memra_open_source", a_path, source=source, cache=cache)
+        except StartupError as error:
+            raise SourceError(error.message) from error
+        return path
+
+    def chat_template(self, model: ModelName, architecture: str, template: str | None) -> str | None:
+        """Let plugins put another chat template in the place of a model's own; None: its own stays.
+
+        Raises:
+            StartupError: a plugin failed.
+        """
+        arguments = {"model": model, "architecture": architecture, "template": template}
+        other: str | None = self._first("memra_chat_template", a_template, **arguments)
+        return other
+
+    # -- metering, routes, ready; on the loop's thread, before the doors open
+
+    def metering(self, models: Sequence[ModelName]) -> MeteringCalls | None:
+        """Ask for the accounting; None where no plugin brings one.
+
+        Raises:
+            StartupError: a plugin failed.
+            UsageError: two plugins bring one.
+        """
+        given = [
+            MeteringCalls(implementation.plugin, metering, self._calls)
+            for implementation in self._set.implementations("memra_metering")
+            if (metering := _call_now(implementation, a_metering, models=tuple(models))) is not None
+        ]
+        if len(given) > 1:
+            origins = " and ".join(f"plugin {calls.plugin.origin}" for calls in given)
+            raise UsageError(f"memra_metering: {origins} both bring an accounting; block one")
+        return given[0] if given else None
+
+    def blueprints(self, handles: RuntimeHandles) -> tuple[tuple[str, Any], ...]:
+        """Ask for public routes: blueprints, each with the plugin that brings it, in words.
+
+        Raises:
+            StartupError: a plugin failed.
+        """
+        return self._blueprints("memra_blueprints", handles)
+
+    def admin_blueprints(self, handles: RuntimeHandles) -> tuple[tuple[str, Any], ...]:
+        """Ask for routes of the admin listener; as `blueprints`."""
+        return self._blueprints("memra_admin_blueprints", handles)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Feed those who watch requests while the context lasts; then deliver what waits, and let plugins let go.
+
+        The way out takes at most 8 s, also when the context is cancelled.
+        """
+        watching = [each for hook in _WATCHING for each in self._set.implementations(hook)]
+        self._observers = Observers(self._calls, watching)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._observers.run)
             try:
-                self._load_one(point, tables.get(point.name, {}))
-            except UsageError as error:
-                complaints.append(error.message)
-        unknown = sorted(set(tables) - {point.name for point in found})
-        complaints += [f"plugin {name}: configured, but not installed" for name in unknown]
-        if complaints:
-            raise UsageError("; ".join(complaints))
+                yield
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._observers.close(within_s=_FLUSH_S)
+                    await self._shut_down()
+                    await self._calls.close(within_s=_LOOP_S)
 
-    def _load_one(self, point: EntryPoint, table: Mapping[str, Any]) -> None:
-        origin = f"{point.name} ({point.dist.name} {point.dist.version})" if point.dist else point.name
-        try:
-            plugin = point.load()
-        except Exception as error:  # a plugin may fail in any way while it is imported
-            raise UsageError(f"plugin {origin}: cannot be imported: {error}") from error
-        self.register(plugin, point.name)
-        try:
-            self._manager.subset_hook_caller("memra_configure", self._all_but(plugin))(config=table)
-        except Exception as error:  # a plugin may refuse its configuration in its own words
-            raise UsageError(f"plugin {origin}: [plugins.{point.name}]: {error}") from error
+    async def ready(self, handles: RuntimeHandles) -> None:
+        """Hand out the handles, and run what plugins do with them; to be cancelled when the server ends."""
+        async with trio.open_nursery() as nursery:
+            for implementation in self._set.implementations("memra_ready"):
+                nursery.start_soon(self._be_ready, implementation, handles)
 
-    def _all_but(self, plugin: object) -> list[object]:
-        return [other for other in self._manager.get_plugins() if other is not plugin]
+    # -- requests
+
+    async def authenticate(self, credentials: Credentials) -> Identity | None:
+        """Ask who sends a request; the first answer counts, and None leaves it to the server's own keys.
+
+        Raises:
+            AuthenticationError: a plugin refuses the credentials: 401.
+            ForbiddenError: it knows them, and refuses: 403.
+            PluginFaultError: it failed.
+        """
+        for implementation in self._set.implementations("memra_authenticate"):
+            identity = await self._calls.ask_hook(
+                implementation,
+                {"credentials": credentials},
+                check=an_identity,
+                passes=(AuthenticationError, ForbiddenError),
+            )
+            if identity is not None:
+                return identity
+        return None
+
+    async def admit(self, question: AdmissionQuestion) -> Verdict | None:
+        """Ask whether a request may come in: the first denial, else the smallest limit, else None.
+
+        Raises:
+            PluginFaultError: a plugin failed; that denies too.
+        """
+        limit: Limit | None = None
+        for implementation in self._set.implementations("memra_admit"):
+            verdict = await self._calls.ask_hook(implementation, {"question": question}, check=a_verdict)
+            if isinstance(verdict, Deny):
+                return verdict
+            if verdict is not None and (limit is None or verdict.max_tokens < limit.max_tokens):
+                limit = verdict
+        return limit
+
+    def request_started(self, question: AdmissionQuestion) -> None:
+        """Tell those who watch that a request was let in; never waits."""
+        self._observers.notify("memra_request_started", question=question)
 
     def request_ended(self, record: RequestEnded) -> None:
-        """Hand a usage record to every plugin; one that raises is named in the log and disturbs nobody."""
-        for implementation in self._manager.hook.memra_request_ended.get_hookimpls():
-            try:
-                implementation.function(*([record] if implementation.argnames else []))
-            except Exception:
-                log.exception("plugin %s: memra_request_ended failed", implementation.plugin_name)
+        """Hand the usage record of a request to those who watch; never waits."""
+        self._observers.notify("memra_request_ended", record=record)
+
+    # -- inside
+
+    def _first(self, hook: str, check: Callable[[Any], Any], **arguments: Any) -> Any:
+        for implementation in self._set.implementations(hook):
+            answer = _call_now(implementation, check, **arguments)
+            if answer is not None:
+                return answer
+        return None
+
+    def _blueprints(self, hook: str, handles: RuntimeHandles) -> tuple[tuple[str, Any], ...]:
+        return tuple(
+            (implementation.plugin.origin, blueprint)
+            for implementation in self._set.implementations(hook)
+            for blueprint in _call_now(implementation, a_list, handles=handles)
+        )
+
+    async def _be_ready(self, implementation: Implementation, handles: RuntimeHandles) -> None:
+        with contextlib.suppress(PluginFaultError):  # it is in the log
+            if implementation.plugin.uses_asyncio:
+                async with handles_for_asyncio(handles) as translated:
+                    await self._tell_ready(implementation, translated)
+            else:
+                await self._tell_ready(implementation, handles)
+
+    async def _tell_ready(self, implementation: Implementation, handles: RuntimeHandles) -> None:
+        await self._calls.ask_hook(implementation, {"handles": handles}, check=nothing, timeout_s=_WHOLE_RUN_S)
+
+    async def _shut_down(self) -> None:
+        """Tell all plugins at once that it is over; they have their time together."""
+        async with trio.open_nursery() as nursery:
+            for implementation in self._set.implementations("memra_shutdown"):
+                nursery.start_soon(self._tell_end, implementation)
+
+    async def _tell_end(self, implementation: Implementation) -> None:
+        with contextlib.suppress(PluginFaultError):  # it is in the log
+            await self._calls.ask_hook(implementation, {}, check=nothing, timeout_s=_SHUTDOWN_S)
+
+
+def _call_now(implementation: Implementation, check: Callable[[Any], Any], **arguments: Any) -> Any:
+    """Call a plain function of a plugin here and now, where the start depends on it.
+
+    Raises:
+        StartupError: it failed; says which plugin, and why.
+    """
+    try:
+        return check(implementation.call(**arguments))
+    except FAULTS as error:
+        reason = error.message if isinstance(error, MemraError) else f"{type(error).__name__}: {error}"
+        raise StartupError(f"plugin {implementation.plugin.origin}: {implementation.hook} failed: {reason}") from error

@@ -16,7 +16,10 @@ from memra.settings.fields import parse_switch
 from memra.settings.rooms import ROOMS, Settings
 
 _OPEN_TABLES = {"models", "plugins"}
-"""Tables of the file whose keys are the user's own names: they fill the room's field `table`."""
+"""Tables of the file whose keys are the user's own names: they fill the room's field `table`.
+
+In `[plugins]` that goes for the tables within it alone, `[plugins.NAME]`; what else stands there is a setting.
+"""
 _COLLECTIONS = {"table", "arguments", "blocked", "lazy", "pinned"}
 
 
@@ -128,11 +131,16 @@ def _read_file(file: Path) -> dict[str, dict[str, Any]]:
 def _check_table(file: Path, room: str, table: Any) -> dict[str, Any]:
     if room not in ROOMS or not isinstance(table, dict):
         raise ConfigurationError(f"{file}: [{room}] is not a table of memra; known are {', '.join(ROOMS)}")
-    if room in _OPEN_TABLES:
-        return {"table": table}
-    names = {place.name for place in fields(ROOMS[room])}
+    own = {} if room not in _OPEN_TABLES else {name: value for name, value in table.items() if _is_own(room, value)}
+    table = {name: value for name, value in table.items() if name not in own}
+    names = {place.name for place in fields(ROOMS[room])} - {"table"}
     unknown = sorted(set(table) - names)
     if unknown:
         known = ", ".join(sorted(names))
         raise ConfigurationError(f"{file}: [{room}] has no setting {unknown[0]!r}; known are {known}")
-    return table
+    return {**table, "table": own} if own else table
+
+
+def _is_own(room: str, value: Any) -> bool:
+    """Whether an entry of an open table goes by a name of the user's own."""
+    return room != "plugins" or isinstance(value, dict)

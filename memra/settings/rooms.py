@@ -99,6 +99,13 @@ class PluginSettings:
         env="MEMRA_PLUGINS_BLOCK",
         parse=names,
     )
+    timeout_s: float = setting(
+        5.0,
+        "Time that a plugin has to answer about a request, seconds; one that takes longer has failed.",
+        env="MEMRA_PLUGINS_TIMEOUT_S",
+        parse=float,
+        check=at_least(0.01),
+    )
     table: Mapping[str, Mapping[str, Any]] = setting({}, "One `[plugins.NAME]` table per plugin, in the file only.")
 
 
