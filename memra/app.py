@@ -41,6 +41,8 @@ from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
 from memra.actors.worker_engine import WorkerEngine
 from memra.actors.worker_link import WorkerLink
+from memra.chat.tool_dialects.registry import DIALECTS, GENERIC
+from memra.cli_plugins.own_commands import OWN_COMMANDS
 from memra.engine.engine import Engine, EngineLimits
 from memra.engine.executor_choice import ExecutorChoice, choose_executor, runs_on_gpu
 from memra.engine.host_shares import HostShares
@@ -51,6 +53,7 @@ from memra.gate.residency import Residency
 from memra.gate.response_cache import ResponseCache
 from memra.http.address import address_of, bind
 from memra.http.app import build_app
+from memra.http.routes.models import SCHEMAS
 from memra.http.serve import serve
 from memra.identity import system_fingerprint
 from memra.messages.models import ModelInstance, ModelsRestored
@@ -58,6 +61,7 @@ from memra.plugins.manager import Plugins
 from memra.served_models import ServedModel, ServedModels, refuse_crowding
 from memra.serving_rules import admission_rules, deadline_rules, lane_policy, slot_table
 from memra.settings import GateSettings, Settings
+from memra.telemetry.export import SpanExport
 from memra.types import ModelName, WorkerPhase
 
 log = logging.getLogger(__name__)
@@ -65,6 +69,8 @@ log = logging.getLogger(__name__)
 _MIB = 1 << 20
 _STOP_ACTOR_S = 2.0
 """What one actor may take to stop; the worker may be in the middle of a step."""
+_SPANS_S = 2.0
+"""For the last spans to leave; a collector that hangs keeps nobody."""
 _HAND_ON_S = 7.0
 """For the hand-off file at the end of a drain: gigabytes, within what lifecycle's watchdog allows for the way down."""
 
@@ -75,17 +81,29 @@ def run(settings: Settings) -> int:
     Raises:
         MemraError: the server could not start; nothing is left running.
     """
-    plugins = Plugins()
-    plugins.load(blocked=settings.plugins.blocked, tables=settings.plugins.table)
+    plugins = _load_plugins(settings)
+    spans = SpanExport(plugins.telemetry_exporters, version=__version__)
     with closing(bind(settings.http.address)) as listener:
         _refuse_open_address(settings)
         choice = choose_executor(settings.engine)
-        models = ServedModels(settings, choice)
-        plan = _Plan(settings, plugins, models, _open_first(settings, models), choice, listener)
+        models = ServedModels(settings, choice, plugins)
+        plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener)
         try:
             return run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
         except BaseExceptionGroup as group:
             raise _own_error(group) or group from None
+
+
+def _load_plugins(settings: Settings) -> Plugins:
+    """Load what is installed; what is wrong with it is told before anything is opened."""
+    plugins = Plugins(timeout_s=settings.plugins.timeout_s)
+    taken = {
+        "memra_commands": OWN_COMMANDS,
+        "memra_feeds": SCHEMAS,
+        "memra_tool_dialects": {dialect.name for dialect in (*DIALECTS, GENERIC)},
+    }
+    plugins.load(blocked=settings.plugins.blocked, tables=settings.plugins.table, taken=taken)
+    return plugins
 
 
 def _open_first(settings: Settings, models: ServedModels) -> Mapping[ModelName, ServedModel]:
@@ -145,6 +163,7 @@ class _Plan:
     settings: Settings
     plugins: Plugins
     models: ServedModels
+    spans: SpanExport
     first: Mapping[ModelName, ServedModel]
     choice: ExecutorChoice
     listener: socket
@@ -168,7 +187,7 @@ class _House:
 
 async def _run_house(plan: _Plan) -> int:
     state = RunState()
-    async with trio.open_nursery() as nursery:
+    async with plan.plugins.running(), trio.open_nursery() as nursery:
         system = ActorSystem(nursery, on_death=partial(_on_death, state))
         house = _start_actors(plan, system, state)
         try:
@@ -180,6 +199,8 @@ async def _run_house(plan: _Plan) -> int:
                     await _hand_on(house)
                 await _stop_actors(house)
             nursery.cancel_scope.cancel()
+    with trio.move_on_after(_SPANS_S):
+        await trio.to_thread.run_sync(plan.spans.end, abandon_on_cancel=True)
     return await state.wait_until_stopped()
 
 

@@ -16,6 +16,8 @@ from memra import __version__
 from memra.cli_bench import command as bench_command
 from memra.cli_doctor import command as doctor_command
 from memra.cli_models import command as models_command
+from memra.cli_plugins import command as plugins_command
+from memra.cli_plugins.own_commands import OWN_COMMANDS
 from memra.errors import MemraError, UsageError
 from memra.settings import read_settings, settings_file, unknown_variables
 
@@ -26,7 +28,8 @@ log = logging.getLogger("memra")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0, 1 (cannot start), 2 (usage), 3 (unsupported) or 70 (worker lost)."""
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = _parser(with_plugins=_asks_for_plugins(words)).parse_args(words)
     logging.basicConfig(
         level=getattr(options, "log_level", "info").upper(),
         stream=sys.stderr,
@@ -39,7 +42,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _USAGE if isinstance(error, UsageError) else _FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
+def _asks_for_plugins(words: Sequence[str]) -> bool:
+    """Whether a command line may be about a plugin's command: memra's own need not wait for plugins."""
+    return bool(words) and words[0] not in {*OWN_COMMANDS, "--version"}
+
+
+def _parser(*, with_plugins: bool = False) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="memra", description="Serve several language models on one OpenAI-compatible endpoint, from one machine."
     )
@@ -67,9 +75,28 @@ def _parser() -> argparse.ArgumentParser:
         ("bench", "measure models on this machine", bench_command),
         ("doctor", "say what memra finds on this machine", doctor_command),
         ("models", "look at models without serving them", models_command),
+        ("plugins", "list plugins", plugins_command),
     ):
         command.add_arguments(commands.add_parser(name, help=line, description=command.run.__doc__))
+    if with_plugins:
+        _add_brought_commands(commands)
     return parser
+
+
+def _add_brought_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add what plugins bring; those that cannot be used are told of on stderr."""
+    from memra.cli_plugins.brought_commands import find_commands  # noqa: PLC0415  (imports every plugin)
+
+    found, complaints = find_commands()
+    for complaint in complaints:
+        sys.stderr.write(f"memra: {complaint}\n")
+    for brought in found:
+        parser = commands.add_parser(brought.command.name, help=brought.command.help, description=brought.command.help)
+        try:
+            brought.command.add_arguments(parser)
+        except Exception as error:  # noqa: BLE001  (a plugin's code; the other commands go on)
+            sys.stderr.write(f"memra: plugin {brought.plugin}: its command {brought.command.name!r} failed: {error}\n")
+        parser.set_defaults(run=brought.run)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -7,9 +7,8 @@ nothing and reads no weight; every error names the entry that is at fault.
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 
 from memra.chat.chat_format import ChatFormat
 from memra.chat.text_format import TextFormat
@@ -17,6 +16,7 @@ from memra.engine.executor_choice import ExecutorChoice, ExecutorKind
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.model_building import ModelPlan, build_model, cache_bytes, plan_model
 from memra.errors import ConfigurationError, StartupError
+from memra.loading.cache import default_cache_dir
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.known_models import DEFAULT_MODEL_NAME, DEFAULT_MODEL_SOURCE
 from memra.loading.model_path import open_checkpoint
@@ -26,6 +26,7 @@ from memra.loading.sources import ModelEntry, parse_model_argument, parse_models
 from memra.messages.models import ModelTerms
 from memra.model_terms import read_terms, source_of
 from memra.models.registry import build_program, task_of
+from memra.plugins.manager import Plugins
 from memra.settings import EngineSettings, ModelSettings, Settings
 from memra.types import ModelName, ModelTask
 
@@ -145,14 +146,20 @@ class ServedModels:
         terms: on which each configured model lies in memory, in configured order.
     """
 
-    def __init__(self, settings: Settings, choice: ExecutorChoice) -> None:
+    def __init__(self, settings: Settings, choice: ExecutorChoice, plugins: Plugins | None = None) -> None:
         """Read what is configured; no file is touched.
+
+        Args:
+            settings: all of them.
+            choice: how models will be run.
+            plugins: may know further kinds of sources, chat templates and tool dialects; None: there are none.
 
         Raises:
             StartupError: an entry is malformed, a name appears twice, or an option cannot be used.
         """
         self._settings = settings
         self._choice = choice
+        self._plugins = plugins or Plugins()
         self._entries = {entry.name: entry for entry in plan_models(settings.models)}
         self.terms = read_terms(settings, tuple(self._entries))
 
@@ -175,21 +182,34 @@ class ServedModels:
 
     def _open(self, entry: ModelEntry, terms: ModelTerms) -> ServedModel:
         settings = self._settings
-        path: Path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
+        path = self._plugins.open_source(entry.source.text, settings.models.cache_dir or default_cache_dir())
+        if path is None:
+            path = resolve_source(entry.source, cache_dir=settings.models.cache_dir)
         checkpoint = open_checkpoint(path, overrides=entry.overrides)
         shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
         program = build_program(checkpoint.architecture, checkpoint.metadata, shapes)
         plan = plan_model(program, self._choice, kv_memory_mb=terms.kv_memory_mb or settings.engine.kv_memory_mb)
         checkpoint = requantised(checkpoint, WeightQuant(settings.engine.quant))
-        return ServedModel(entry.name, checkpoint, plan, self._renderer(checkpoint, plan, terms), settings.engine)
+        renderer = self._renderer(entry.name, checkpoint, plan, terms)
+        return ServedModel(entry.name, checkpoint, plan, renderer, settings.engine)
 
-    def _renderer(self, checkpoint: Checkpoint, plan: ModelPlan, terms: ModelTerms) -> ChatFormat | TextFormat:
+    def _renderer(
+        self, name: ModelName, checkpoint: Checkpoint, plan: ModelPlan, terms: ModelTerms
+    ) -> ChatFormat | TextFormat:
         task, vocabulary, context_tokens = task_of(plan.program), checkpoint.vocabulary, plan.context_tokens
         if task is not ModelTask.GENERATE:
             return TextFormat.build(
                 vocabulary, task=task, context_tokens=context_tokens, is_causal=plan.program.is_causal
             )
-        made = ChatFormat.build(vocabulary, context_tokens=context_tokens, teaches_tools=terms.has_generic_tools)
+        template = self._plugins.chat_template(name, checkpoint.architecture, vocabulary.chat_template)
+        if template is not None:  # the model's own template for tools would contradict it
+            vocabulary = replace(vocabulary, chat_template=template, named_templates={})
+        made = ChatFormat.build(
+            vocabulary,
+            context_tokens=context_tokens,
+            teaches_tools=terms.has_generic_tools,
+            dialects=self._plugins.tool_dialects,
+        )
         if self._settings.models.ready_grammars:
             made.grammars.prepare()
         return made

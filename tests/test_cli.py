@@ -1,6 +1,7 @@
 """What the command line says before anything heavy is imported."""
 
 import gc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from memra.cli import main
+from memra.cli_plugins.own_commands import OWN_COMMANDS
 from memra.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("command", ["run", "bench", "doctor", "models"])
+@pytest.mark.parametrize("command", OWN_COMMANDS)
 def test_every_command_explains_itself(command: str, capsys):
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
@@ -25,8 +27,8 @@ def test_the_commands_are_listed(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     out = capsys.readouterr().out
-    for command in ("run", "bench", "doctor", "models"):
-        assert f"\n    {command} " in out
+    listed = out.partition("commands:")[2]
+    assert [line.split()[0] for line in listed.splitlines() if re.match(r"    \w", line)] == [*OWN_COMMANDS]
 
 
 def test_an_error_is_one_line_and_a_usage_error_is_code_two(capsys):

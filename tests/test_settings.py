@@ -87,6 +87,16 @@ def test_models_and_plugins_keep_the_users_own_names(tmp_path: Path):
     assert read.plugins.table == {"x": {"y": 1}}
 
 
+def test_settings_of_the_plugin_room_stand_beside_the_plugins_tables(tmp_path: Path):
+    file = tmp_path / "memra.toml"
+    file.write_text('[plugins]\nblocked = ["a"]\ntimeout_s = 2\n[plugins.x]\ny = 1\n')
+    read = read_settings({}, environ={}, file=file).plugins
+    assert (read.blocked, read.timeout_s, read.table) == (("a",), 2.0, {"x": {"y": 1}})
+    file.write_text("[plugins]\ncolour = 1\n")
+    with pytest.raises(ConfigurationError, match=r"\[plugins\] has no setting 'colour'; known are blocked, timeout_s"):
+        read_settings({}, environ={}, file=file)
+
+
 def test_a_folder_may_begin_with_a_tilde(tmp_path: Path):
     file = tmp_path / "memra.toml"
     file.write_text('[engine]\nrepack_cache = "~/tiles"\n')

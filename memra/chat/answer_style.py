@@ -40,19 +40,27 @@ class AnswerStyle:
     tool_pieces: tuple[bytes, ...]
 
     @classmethod
-    def find(cls, template: ChatTemplate, tokenizer: Tokenizer, *, taught: ToolDialect | None = None) -> "AnswerStyle":
+    def find(
+        cls,
+        template: ChatTemplate,
+        tokenizer: Tokenizer,
+        *,
+        taught: ToolDialect | None = None,
+        dialects: Sequence[ToolDialect] = (),
+    ) -> "AnswerStyle":
         """Find out how the model of a template answers.
 
         Args:
             template: of the model.
             tokenizer: of the model.
             taught: the dialect that a prompt teaches where the template has no tools; None where none does.
+            dialects: asked before those of the registry.
         """
         thoughts = find_thought_style(template.source)
         pieces = tokenizer.pieces
         if thoughts is not None:
             pieces = _showing(tokenizer, pieces, _hidden_in(tokenizer, thoughts.texts))
-        dialect = find_dialect(template.source) if template.traits.supports_tools else taught
+        dialect = find_dialect(template.source, further=dialects) if template.traits.supports_tools else taught
         tool_pieces = pieces
         if dialect is not None:
             tool_pieces = _showing(tokenizer, pieces, _call_markers(template, tokenizer, dialect))

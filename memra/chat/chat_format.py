@@ -19,6 +19,7 @@ from memra.chat.taught_tools import has_tool_turns, teach_tools
 from memra.chat.template import ChatTemplate
 from memra.chat.text_format import detokenize_ids, tokenize_text, wrong_task
 from memra.chat.tokenizer import Tokenizer, build_tokenizer
+from memra.chat.tool_dialects.contract import ToolDialect
 from memra.chat.tool_dialects.lark_grammar import with_tokens
 from memra.chat.tool_dialects.registry import GENERIC
 from memra.errors import ContextLengthError, InvalidRequestError, TemplateError, WrongTaskError
@@ -63,7 +64,14 @@ class ChatFormat:
     teaches_tools: bool = False
 
     @classmethod
-    def build(cls, vocabulary: Vocabulary, *, context_tokens: int, teaches_tools: bool = False) -> "ChatFormat":
+    def build(
+        cls,
+        vocabulary: Vocabulary,
+        *,
+        context_tokens: int,
+        teaches_tools: bool = False,
+        dialects: Sequence[ToolDialect] = (),
+    ) -> "ChatFormat":
         """Build the format of a model; one without a chat template speaks plain ChatML.
 
         Takes up to a few seconds for large vocabularies.
@@ -72,6 +80,7 @@ class ChatFormat:
             vocabulary: of the model's files.
             context_tokens: prompt and answer together.
             teaches_tools: tell of tools in words where the template has no place for them, instead of a refusal.
+            dialects: further ways to write calls of tools, asked before the known ones.
 
         Raises:
             UnsupportedModelError: the tokenizer is of no known kind, or the chat template is invalid.
@@ -82,15 +91,17 @@ class ChatFormat:
         template = read(CHATML_TEMPLATE if vocabulary.chat_template is None else vocabulary.chat_template)
         for_tools = vocabulary.named_templates.get(_TOOL_USE)
         tool_template = template if for_tools is None else read(for_tools)
-        taught = GENERIC if teaches_tools else None
-        style = AnswerStyle.find(template, tokenizer, taught=taught)
+        find_style = partial(
+            AnswerStyle.find, tokenizer=tokenizer, taught=GENERIC if teaches_tools else None, dialects=dialects
+        )
+        style = find_style(template)
         return cls(
             tokenizer,
             template,
             tool_template,
             context_tokens,
             style=style,
-            tool_style=style if for_tools is None else AnswerStyle.find(tool_template, tokenizer, taught=taught),
+            tool_style=style if for_tools is None else find_style(tool_template),
             grammars=GrammarCompiler(tokenizer),
             thoughts=ThoughtTokens(tokenizer),
             teaches_tools=teaches_tools,

@@ -6,12 +6,13 @@ This module refuses to know how either is computed.
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol, Self
 
 from memra.types import TokenId
+
+if TYPE_CHECKING:  # plugins import these messages, for every command line: numpy alone would take a tenth of a second
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class GrammarKind(Enum):
@@ -45,7 +46,7 @@ class AnswerGrammar:
 class TokenConstraint(Protocol):
     """What one answer may go on with. One sequence owns it; another one takes a `copy`."""
 
-    def allowed(self) -> NDArray[np.uint32]:
+    def allowed(self) -> "NDArray[np.uint32]":
         """Return the tokens that may come next.
 
         Returns:

@@ -4,9 +4,6 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-OWN_COMMANDS = ("run", "bench", "doctor", "models", "plugins")
-"""Words that are memra's own; a test holds them to the command line."""
-
 
 @dataclass(frozen=True, slots=True)
 class Command:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from memra import errors
@@ -78,6 +79,25 @@ async def test_an_answer_that_fails_after_admission_tells_of_its_slot(start: Sta
 )
 def test_final_refusals_say_so(error: errors.RequestError, advice: str | None):
     assert reply_to(error).headers.get("x-should-retry") == advice
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "headers"),
+    [
+        (401, "authentication_error", {"x-should-retry": "false"}),
+        (402, "invalid_request_error", {"x-should-retry": "false"}),
+        (403, "authentication_error", {"x-should-retry": "false"}),
+        (429, "rate_limit_error", {"Retry-After": "3", "retry-after-ms": "3000"}),
+        (503, "server_error", {"Retry-After": "3", "retry-after-ms": "3000"}),
+    ],
+)
+def test_a_plugin_denies_with_a_status_a_code_and_words_of_its_own(status: int, kind: str, headers: dict[str, str]):
+    wait = 2.1 if "Retry-After" in headers else None
+    reply = reply_to(errors.DeniedError("Not on Sundays.", status=status, code="closed", retry_after_s=wait))
+    assert (reply.status, reply.headers) == (status, headers)
+    assert msgspec.json.decode(reply.body) == {
+        "error": {"message": "Not on Sundays.", "type": kind, "param": None, "code": "closed"}
+    }
 
 
 def test_a_group_of_one_is_that_one():

@@ -5,6 +5,9 @@ ones are asked first; `tests/chat/tool_dialects/test_registry.py` holds the orde
 model's name.
 """
 
+import logging
+from collections.abc import Sequence
+
 from memra.chat.tool_dialects.apertus import ApertusDialect
 from memra.chat.tool_dialects.contract import ToolDialect
 from memra.chat.tool_dialects.deepseek import DeepSeekDialect
@@ -24,6 +27,8 @@ from memra.chat.tool_dialects.minicpm import MiniCpmDialect
 from memra.chat.tool_dialects.mistral import MistralDialect
 from memra.chat.tool_dialects.qwen_xml import QwenXmlDialect, SeedDialect
 from memra.chat.tool_dialects.solar import SolarDialect
+
+log = logging.getLogger(__name__)
 
 GENERIC = GenericDialect()
 """For models whose template has no tools; only by a setting."""
@@ -64,10 +69,19 @@ DIALECTS: tuple[ToolDialect, ...] = (
 """All dialects that templates speak, in the order in which they are asked."""
 
 
-def find_dialect(template: str) -> ToolDialect:
-    """The dialect of a chat template with tools, given its source.
+def find_dialect(template: str, *, further: Sequence[ToolDialect] = ()) -> ToolDialect:
+    """The dialect of a chat template with tools, given its source; `further` dialects are asked first.
 
     A template that shows tools without a known way to call them is answered in many ways, of which the format that most
     models were trained on, and the bare JSON object, are read.
     """
-    return next((dialect for dialect in DIALECTS if dialect.knows(template)), GENERIC)
+    return next((dialect for dialect in (*further, *DIALECTS) if _knows(dialect, template)), GENERIC)
+
+
+def _knows(dialect: ToolDialect, template: str) -> bool:
+    """Ask a dialect, which may be somebody else's code; one that fails does not know the template."""
+    try:
+        return dialect.knows(template)
+    except Exception:
+        log.exception("the tool dialect %s failed on a chat template, and is not used for it", dialect.name)
+        return False

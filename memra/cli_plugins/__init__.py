@@ -1,0 +1,1 @@
+"""`memra plugins`, and the sub-commands that plugins bring."""
