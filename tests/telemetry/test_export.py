@@ -43,7 +43,7 @@ def test_without_exporters_nothing_is_set_up(provided):
 
 
 def test_without_the_sdk_the_start_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("memra.telemetry.export.find_spec", dict().get)
+    monkeypatch.setattr("memra.telemetry.export.find_spec", {}.get)
     assert importlib.util.find_spec("opentelemetry.sdk")
     with pytest.raises(UsageError, match=r"plugin one \(one 1.0\): exports spans.*install memra\[otel\]"):
         SpanExport([("one (one 1.0)", InMemorySpanExporter())], version="1.2")
