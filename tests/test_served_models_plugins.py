@@ -76,7 +76,7 @@ def test_a_plugin_that_fails_is_the_reason_why_the_model_cannot_be_opened(direct
     def fail() -> None:
         raise OSError("shelf is locked")
 
-    with pytest.raises(StartupError, match="model tiny: plugin painter: memra_open_source failed: .*shelf is locked"):
+    with pytest.raises(StartupError, match=r"plugin painter: memra_open_source failed: .*shelf is locked"):
         opened("shelf:3", memra_open_source=fail)
     with pytest.raises(StartupError, match="model tiny: plugin painter: memra_chat_template failed"):
         opened(str(directory), memra_chat_template=fail)

@@ -1,10 +1,11 @@
 """Every hook, in the order of a server's life: when it is called, on which thread, and what an exception does.
 
-A hook may be a plain function or, where it says so, a coroutine function. Plain functions that are called for a request
-run in a worker thread, coroutine functions on trio, or, of a plugin that says `memra_async = "asyncio"`, on one asyncio
-loop for all of them. Every call on behalf of a request has the time of `[plugins] timeout_s`; one that takes longer,
-raises or returns nonsense is named in the log and costs that one request a clear error. No hook lies on the path of a
-token. An implementation may leave out arguments that it does not need.
+A hook is a plain function or, where it says so, a coroutine function. Plain functions that are called for a request run
+in worker threads, coroutine functions on trio, or, of a plugin that says `memra_async = "asyncio"`, on one asyncio loop
+for all of them. Every call on behalf of a request has the time of `[plugins] timeout_s`; one that takes longer, raises
+or returns nonsense is named in the log and costs that one request a clear error. Plugins are asked in the order of
+their names, those with `tryfirst` before and those with `trylast` after the others; hook wrappers are refused. No hook
+lies on the path of a token. An implementation may leave out arguments that it does not need.
 """
 
 from collections.abc import Sequence
@@ -21,14 +22,15 @@ from memra.plugins.metering import Maybe, Metering
 from memra.plugins.questions import AdmissionQuestion, Verdict
 from memra.types import ModelName
 
-# -- start: plain functions, on the main thread; an exception stops the start and names the plugin
+# -- start: plain functions, on the main thread; an exception stops the start with exit code 2 and names the plugin
 
 
 @hookspec
 def memra_config_schema() -> type:
     """Declare the plugin's own table, `[plugins.NAME]`, as a frozen dataclass or msgspec struct.
 
-    Unknown keys and wrong types are refused, at every depth, with exit code 2. `memra_configure` gets an instance.
+    Unknown keys and wrong types are refused, at every depth, with exit code 2. `memra_configure` gets an instance. A
+    field may be a `Path`; it is read from text, and `~` is the user's home.
     """
     raise NotImplementedError
 
@@ -37,14 +39,19 @@ def memra_config_schema() -> type:
 def memra_configure(config: Any) -> None:
     """Take the plugin's own table: an instance of its schema, or a mapping where it declares none.
 
-    Called once per plugin before any model is loaded, with the schema's defaults where there is no table. An exception
-    stops the start with exit code 2; so a plugin refuses here what it does not understand.
+    Called once per plugin before any model is loaded, with the schema's defaults where there is no table, and before
+    one of the plugin's commands runs. An exception stops the start with exit code 2; so a plugin refuses here what it
+    does not understand.
     """
 
 
 @hookspec
 def memra_commands() -> Sequence[Command]:
-    """Add sub-commands to `memra`; called for every command line, so it must not import anything heavy."""
+    """Add sub-commands to `memra`.
+
+    Asked for the help and for every command line that is not memra's own, before the plugin is configured, so it must
+    not import anything heavy. A word that is taken is a clash.
+    """
     raise NotImplementedError
 
 
@@ -56,7 +63,16 @@ def memra_telemetry_exporters() -> Sequence[Any]:
 
 @hookspec
 def memra_tool_dialects() -> Sequence[Any]:
-    """Give further `memra.chat.tool_dialects.contract.ToolDialect`s; they are asked before memra's own."""
+    """Give further `memra.chat.tool_dialects.contract.ToolDialect`s; they are asked before memra's own.
+
+    Two of one name are a clash. One that fails on a template is named in the log and passed over.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def memra_feeds() -> Sequence[Feed]:
+    """Add schemas to `GET /models?schema=NAME`. Two of one name are a clash."""
     raise NotImplementedError
 
 
@@ -72,35 +88,35 @@ def memra_open_source(source: str, cache: Path) -> Path | None:
 
     Args:
         source: as written behind `NAME=`.
-        cache: a directory to keep files in.
+        cache: a directory to keep files in; it need not exist yet.
     """
 
 
 @hookspec
 def memra_chat_template(model: ModelName, architecture: str, template: str | None) -> str | None:
-    """Put another Jinja chat template in the place of a model's own; the first answer that is not None counts."""
+    """Put another Jinja chat template in the place of a model's own; the first answer that is not None counts.
+
+    It is used with tools and without. An exception is told as the reason why the model cannot be opened.
+    """
 
 
-# -- metering and feeds: plain functions, on the loop's thread, before the doors open; exit code 1
+# -- doors: plain functions, on the loop's thread, before the doors open; an exception stops the start with exit code 1
 
 
 @hookspec
 def memra_metering(models: Sequence[ModelName]) -> Metering | None:
     """Bring the accounting; called once, when the models are known. None: not now.
 
-    Two plugins that both answer are a clash. An exception stops the start with exit code 1.
+    Two plugins that both answer are a clash: exit code 2.
     """
 
 
 @hookspec
-def memra_feeds() -> Sequence[Feed]:
-    """Add schemas to `GET /models?schema=NAME`. Two of one name are a clash."""
-    raise NotImplementedError
-
-
-@hookspec
 def memra_blueprints(handles: RuntimeHandles) -> Sequence[Any]:
-    """Add public routes: `quart.Blueprint`s. A route that exists already is a clash: exit code 2."""
+    """Add public routes: `quart.Blueprint`s, whose functions run on trio. A route that exists already is a clash.
+
+    Nobody is asked for a key before them. The handles are trio's, also in a plugin that lives on asyncio.
+    """
     raise NotImplementedError
 
 
@@ -114,7 +130,8 @@ def memra_admin_blueprints(handles: RuntimeHandles) -> Sequence[Any]:
 def memra_ready(handles: RuntimeHandles) -> Maybe[None]:
     """Take the handles: models are loaded, the doors open next. Not awaited; an exception is logged.
 
-    May be a coroutine function that runs as long as the server; it is cancelled when the server ends.
+    May be a coroutine function that runs as long as the server; it is cancelled when the server ends. A plain function
+    runs in a thread, which is left behind at the end.
     """
     raise NotImplementedError
 
@@ -136,14 +153,14 @@ def memra_authenticate(credentials: Credentials) -> Maybe[Identity | None]:
 def memra_admit(question: AdmissionQuestion) -> Maybe[Verdict | None]:
     """Deny a request or lower its limit, before it takes a slot; None: no objection.
 
-    All plugins are asked, in order; the first denial counts, and of several limits the smallest. A fault denies: 503.
+    Plugins are asked in order until one denies; of several limits the smallest counts. A fault denies: 503.
     """
     raise NotImplementedError
 
 
 @hookspec
 def memra_request_started(question: AdmissionQuestion) -> Maybe[None]:
-    """Watch a request that was let in. As `memra_request_ended`."""
+    """Watch a request that was let in. As `memra_request_ended`, in one queue with it."""
     raise NotImplementedError
 
 
@@ -152,7 +169,8 @@ def memra_request_ended(record: RequestEnded) -> Maybe[None]:
     """Take the one usage record of an admitted request, whatever its end was.
 
     Called in order, one record after the other, beside the requests and not in their way: a plugin that falls 1,024
-    records behind loses the newest, which is counted and logged. An exception is logged and disturbs nobody.
+    records behind loses the newest, which is counted and logged. An exception is logged and disturbs nobody. What waits
+    when the server ends is delivered within 2 s.
     """
     raise NotImplementedError
 
@@ -162,5 +180,8 @@ def memra_request_ended(record: RequestEnded) -> Maybe[None]:
 
 @hookspec
 def memra_shutdown() -> Maybe[None]:
-    """Let go of what was taken; called once after the drain, with 5 s for all plugins together."""
+    """Let go of what was taken; called once after the last request, with 5 s for all plugins at the same time.
+
+    Also called when a start fails once `memra_metering` may have been asked.
+    """
     raise NotImplementedError
