@@ -10,6 +10,7 @@ import ipaddress
 import json
 import logging
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from memra.actors.replies import ReplyTable
 from memra.actors.run_state import EXIT_WORKER_LOST, RunState
 from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
+from memra.actors.watchdog import Watchdog
 from memra.actors.worker_engine import WorkerEngine
 from memra.actors.worker_link import WorkerLink
 from memra.chat.tool_dialects.registry import DIALECTS, GENERIC
@@ -71,6 +73,8 @@ _STOP_ACTOR_S = 2.0
 """What one actor may take to stop; the worker may be in the middle of a step."""
 _SPANS_S = 2.0
 """For the last spans to leave; a collector that hangs keeps nobody."""
+_LEAVE_S = 2.0
+"""For threads that nobody knows, when all else has ended; the process ends without them."""
 _HAND_ON_S = 7.0
 """For the hand-off file at the end of a drain: gigabytes, within what lifecycle's watchdog allows for the way down."""
 
@@ -89,9 +93,20 @@ def run(settings: Settings) -> int:
         models = ServedModels(settings, choice, plugins)
         plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener)
         try:
-            return run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
+            exit_code = run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
         except BaseExceptionGroup as group:
             raise _own_error(group) or group from None
+    _leave_threads_behind(exit_code)
+    return exit_code
+
+
+def _leave_threads_behind(exit_code: int) -> None:
+    """See to it that no thread of a plugin's keeps the process once everything else has ended."""
+    left = [thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.main_thread()]
+    for thread in left:
+        log.warning("the thread %s still runs and is left behind", thread.name)
+    if left:
+        Watchdog().arm(after_s=_LEAVE_S, exit_code=exit_code)
 
 
 def _load_plugins(settings: Settings) -> Plugins:

@@ -87,10 +87,12 @@ def _environment(extra: dict[str, str] | None) -> dict[str, str]:
     return kept | extra | {"PYTHONPATH": os.pathsep.join(filter(None, roots)), "PYTHONUNBUFFERED": "1"}
 
 
-def launch(*arguments: str, environ: dict[str, str] | None = None, wait: bool = True) -> Server:
+def launch(
+    *arguments: str, environ: dict[str, str] | None = None, wait: bool = True, python: Path | str = sys.executable
+) -> Server:
     """Start `memra run` on a free port; with `wait`, return when it listens."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "memra", "run", "--address", "127.0.0.1:0", *arguments],
+        [python, "-m", "memra", "run", "--address", "127.0.0.1:0", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

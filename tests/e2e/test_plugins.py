@@ -1,0 +1,210 @@
+"""Packages that this repository has never seen, installed by pip, at work in the real server."""
+
+import json
+import re
+import shlex
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.plugin_environment import REPOSITORY, PluginEnvironment
+from tests.e2e.server_process import Server, Start
+
+TUTORIAL = REPOSITORY / "docs" / "plugins.md"
+_WRITE_LIMIT_S = 20.0
+PROJECT = """
+[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "{name}-package"
+version = "3.1"
+[project.entry-points.memra]
+{name} = "{name}"
+[tool.setuptools]
+py-modules = ["{name}"]
+"""
+
+
+def write_package(folder: Path, name: str, source: str) -> Path:
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(PROJECT.format(name=name))
+    (folder / f"{name}.py").write_text(source)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> PluginEnvironment:
+    return PluginEnvironment(tmp_path_factory.mktemp("environment"))
+
+
+def complete(server: Server, **fields: object) -> httpx.Response:
+    body = {"model": "small", "prompt": "Hello", "max_tokens": 7, "temperature": 0} | fields
+    return httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+
+
+def wait_for_lines(file: Path, num_lines: int) -> list[str]:
+    """Read a file that a plugin writes beside the requests."""
+    ends_at = time.monotonic() + _WRITE_LIMIT_S
+    while time.monotonic() < ends_at:
+        lines = file.read_text().splitlines() if file.exists() else []
+        if len(lines) >= num_lines:
+            return lines
+    pytest.fail(f"{file} holds {lines}")
+
+
+def tutorial_files() -> dict[str, str]:
+    """The files that the tutorial has its reader write, by name."""
+    text = TUTORIAL.read_text().partition("## In ten minutes")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def tutorial_commands() -> list[str]:
+    text = TUTORIAL.read_text().partition("## In ten minutes")[2].partition("\n## ")[0]
+    return [
+        line
+        for block in re.findall(r"^```sh\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+        for line in block.replace("\\\n", "").splitlines()
+    ]
+
+
+@pytest.mark.models
+def test_the_tutorial_does_what_it_says(
+    start: Start, environment: PluginEnvironment, tmp_path: Path, smollm2_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, text in tutorial_files().items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    install, listing, serve, ask, look = tutorial_commands()
+    assert shlex.split(install)[:2] == ["pip", "install"]
+    environment.install(tmp_path / shlex.split(install)[2])
+    listed = environment.run(*shlex.split(listing)[1:], cwd=tmp_path).stdout
+    assert re.search(r"^tally +memra-tally 1.0 +loaded +memra_commands$", listed, flags=re.MULTILINE)
+    variable, *words = shlex.split(look)
+    settings = dict([variable.split("=")])
+    early = environment.run(*words[1:], cwd=tmp_path, **settings)
+    assert (early.returncode, early.stderr) == (
+        2,
+        f"memra: {tmp_path}/tally.json: nothing was counted yet; send a request first\n",
+    )
+    body = json.loads(shlex.split(ask)[-1])
+    assert shlex.split(serve)[1:3] == ["run", "--config"]
+    server = start(
+        *("--config", str(tmp_path / shlex.split(serve)[3])),
+        *("-m", f"{body['model']}={smollm2_path}"),
+        environ=environment.environ,
+        python=environment.python,
+    )
+    path = shlex.split(ask)[1].removeprefix("http://127.0.0.1:8080")
+    answer = httpx.post(f"{server.url}{path}", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert server.stop() == 0
+    assert environment.run(*words[1:], cwd=tmp_path, **settings).stdout == f"{body['model']} 7\n"
+
+
+STRANGER = '''
+"""Everything that a plugin may do to requests, by its table."""
+import asyncio, json, threading, time
+from dataclasses import dataclass
+from pathlib import Path
+from memra.plugins import hookimpl
+
+memra_async = "asyncio"
+
+@dataclass(frozen=True)
+class Config:
+    notes: Path
+    template: str | None = None
+    observer: str = "well"
+
+config = None
+
+@hookimpl
+def memra_config_schema():
+    return Config
+
+@hookimpl
+def memra_configure(config):
+    globals()["config"] = config
+    if config.observer == "thread":
+        threading.Thread(target=threading.Event().wait, name="stranger").start()
+
+def note(*words):
+    with config.notes.open("a") as file:
+        print(*words, file=file)
+
+@hookimpl
+def memra_chat_template(model, template):
+    return config.template
+
+@hookimpl
+def memra_open_source(source, cache):
+    kind, _, path = source.partition(":")
+    return Path(path) if kind == "shelf" else None
+
+@hookimpl
+async def memra_request_ended(record):
+    if config.observer == "hangs":
+        await asyncio.sleep(10)
+    if config.observer == "raises":
+        raise RuntimeError("out of ink")
+    await asyncio.sleep(0)
+    note("ended", record.model, record.usage.completion_tokens)
+
+@hookimpl
+async def memra_shutdown():
+    await asyncio.sleep(0)
+    note("shutdown")
+'''
+
+
+@pytest.fixture
+def begin(start: Start, environment: PluginEnvironment, tmp_path: Path, smollm2_path: Path):
+    """Start a server with the stranger in it."""
+    if not (tmp_path.parent / "stranger").exists():
+        environment.install(write_package(tmp_path.parent / "stranger", "stranger", STRANGER))
+
+    def begin_one(*lines: str, timeout_s: float = 5) -> tuple[Server, Path]:
+        notes, settings = tmp_path / "notes.txt", tmp_path / "memra.toml"
+        table = [f"[plugins]\ntimeout_s = {timeout_s}", "[plugins.stranger]", f'notes = "{notes}"', *lines]
+        settings.write_text("\n".join(table))
+        arguments = ("--config", str(settings), "-m", f"small=shelf:{smollm2_path}")
+        environ = environment.environ | {"MEMRA_PLUGINS_BLOCK": "tally"}
+        return start(*arguments, environ=environ, python=environment.python), notes
+
+    return begin_one
+
+
+@pytest.mark.models
+def test_a_stranger_brings_a_source_a_template_and_an_observer_and_hears_the_end(begin):
+    template = "'{% for message in messages %}one two three four five {% endfor %}'"
+    server, notes = begin(f"template = {template}")
+    body = {"model": "small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
+    assert answer["usage"]["prompt_tokens"] < 12, "a template of the model's own has more"
+    assert wait_for_lines(notes, 1) == ["ended small 3"]
+    assert server.stop() == 0
+    assert notes.read_text().splitlines() == ["ended small 3", "shutdown"]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("observer", "words"), [("raises", "memra_request_ended failed"), ("hangs", "took longer than 0.2 s")]
+)
+def test_an_observer_that_raises_or_hangs_costs_nobody_anything_and_is_named(begin, observer: str, words: str):
+    server, notes = begin(f'observer = "{observer}"', timeout_s=0.2)
+    statuses = [complete(server).status_code for _ in range(3)]
+    assert statuses == [200, 200, 200]
+    assert words in server.wait_for("plugin stranger: memra_request_ended")
+    assert server.stop() == 0
+    assert notes.read_text().splitlines() == ["shutdown"]
+
+
+@pytest.mark.models
+def test_a_thread_that_a_plugin_leaves_running_cannot_keep_the_process(begin):
+    server, _ = begin('observer = "thread"')
+    assert server.stop() == 0
+    assert "the thread stranger still runs" in server.output()
