@@ -4,7 +4,7 @@ Trade: types and bounds of plugins' answers, so that nonsense is found where it 
 to know who answered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,13 @@ def a_list(answer: Any) -> Sequence[Any]:
     """Check a list of anything."""
     if isinstance(answer, str | bytes) or not isinstance(answer, Sequence):
         raise NonsenseError(answer, "a list")
+    return answer
+
+
+def a_mapping(answer: Any) -> Mapping[str, Any]:
+    """Check a JSON object to be."""
+    if not isinstance(answer, Mapping):
+        raise NonsenseError(answer, "a mapping")
     return answer
 
 

@@ -50,7 +50,7 @@ class Feed(Protocol):
         ...
 
     def render(self, cards: Sequence[ModelCard]) -> Mapping[str, Any]:
-        """Return the answer as plain values, in the order of the cards; runs on the loop's thread and must not block.
+        """Return the answer as plain values, in the order of the cards; runs in a worker thread, within the time limit.
 
         Raises:
             FeedUnavailableError: something that the schema demands is not declared.

@@ -17,7 +17,7 @@ from memra.plugins.commands import Command
 from memra.plugins.config_schema import ConfigError, convert_table
 from memra.plugins.feeds import Feed
 from memra.plugins.markers import PROJECT
-from memra.plugins.plugin import Implementation
+from memra.plugins.plugin import Implementation, Plugin
 from memra.plugins.plugin_set import PluginSet
 
 _FAULTS = (Exception, SystemExit)
@@ -44,11 +44,12 @@ class Declared:
     """What plugins add by name; every name once.
 
     Attributes:
+        feeds: by schema, with the plugin that brings each.
         exporters: of spans, with the plugin's origin.
     """
 
     commands: Mapping[str, Command] = field(default_factory=dict)
-    feeds: Mapping[str, Feed] = field(default_factory=dict)
+    feeds: Mapping[str, tuple[Plugin, Feed]] = field(default_factory=dict)
     dialects: tuple[Any, ...] = ()
     exporters: tuple[tuple[str, Any], ...] = ()
 
@@ -160,11 +161,19 @@ def collect_declared(
     is_exporter = having("export", "shutdown", what="SpanExporters")
     exporters = _ask(plugins, "memra_telemetry_exporters", complaints, is_exporter)
     return Declared(
-        commands=dict(names.of("memra_commands", commands, lambda command: command.name)),
-        feeds=dict(names.of("memra_feeds", feeds, lambda feed: feed.schema)),
-        dialects=tuple(each for _, each in names.of("memra_tool_dialects", dialects, lambda dialect: dialect.name)),
+        commands={name: command for name, _, command in names.of("memra_commands", commands, _name)},
+        feeds={name: (each.plugin, feed) for name, each, feed in names.of("memra_feeds", feeds, _schema)},
+        dialects=tuple(dialect for _, _, dialect in names.of("memra_tool_dialects", dialects, _name)),
         exporters=tuple((implementation.plugin.origin, exporter) for implementation, exporter in exporters),
     )
+
+
+def _name(item: Any) -> str:
+    return str(item.name)
+
+
+def _schema(feed: Any) -> str:
+    return str(feed.schema)
 
 
 def collect_commands(plugins: PluginSet, complaints: Complaints) -> Sequence[tuple[Implementation, Command]]:
@@ -202,8 +211,8 @@ class _Names:
 
     def of(
         self, hook: str, answers: Iterable[tuple[Implementation, Any]], name_of: Callable[[Any], str]
-    ) -> Iterator[tuple[str, Any]]:
-        """Yield name and item of what is the first of its name."""
+    ) -> Iterator[tuple[str, Implementation, Any]]:
+        """Yield name, origin and item of what is the first of its name."""
         owners = dict.fromkeys(self._taken.get(hook, ()), "memra itself")
         for implementation, item in answers:
             plugin, name = implementation.plugin, name_of(item)
@@ -213,7 +222,7 @@ class _Names:
                 )
                 continue
             owners[name] = f"plugin {plugin.origin}"
-            yield name, item
+            yield name, implementation, item
 
 
 def _in_words(error: BaseException) -> str:

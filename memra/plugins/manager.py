@@ -24,10 +24,10 @@ from memra.errors import (
 )
 from memra.messages.admission import RequestEnded
 from memra.messages.identity import Credentials, Identity
-from memra.plugins.answers import a_list, a_path, a_template, a_verdict, an_identity, nothing
+from memra.plugins.answers import a_list, a_mapping, a_path, a_template, a_verdict, an_identity, nothing
 from memra.plugins.asyncio_handles import handles_for_asyncio
-from memra.plugins.calling import FAULTS, PluginCalls
-from memra.plugins.feeds import Feed
+from memra.plugins.calling import FAULTS, Ask, PluginCalls
+from memra.plugins.feeds import FeedUnavailableError, ModelCard
 from memra.plugins.handles import RuntimeHandles
 from memra.plugins.loading import Complaints, Declared, collect_declared, configure_all, import_plugins
 from memra.plugins.metering_calls import MeteringCalls, a_metering
@@ -100,9 +100,9 @@ class Plugins:
         complaints.raise_all()
 
     @property
-    def feeds(self) -> Mapping[str, Feed]:
-        """Schemas of `GET /models?schema=NAME`, by name."""
-        return self._declared.feeds
+    def feed_schemas(self) -> tuple[str, ...]:
+        """What `GET /models?schema=NAME` may name beside memra's own."""
+        return tuple(self._declared.feeds)
 
     @property
     def tool_dialects(self) -> tuple[Any, ...]:
@@ -228,6 +228,18 @@ class Plugins:
             if verdict is not None and (limit is None or verdict.max_tokens < limit.max_tokens):
                 limit = verdict
         return limit
+
+    async def render_feed(self, schema: str, cards: Sequence[ModelCard]) -> Mapping[str, Any]:
+        """Write models down for one of `feed_schemas`, as plain values.
+
+        Raises:
+            FeedUnavailableError: something that the schema demands is not declared.
+            PluginFaultError: the plugin failed.
+        """
+        plugin, feed = self._declared.feeds[schema]
+        ask = Ask(plugin, f"memra_feeds: {schema}", feed.render, check=a_mapping, passes=(FeedUnavailableError,))
+        answer: Mapping[str, Any] = await self._calls.ask(ask, cards)
+        return answer
 
     def request_started(self, question: AdmissionQuestion) -> None:
         """Tell those who watch that a request was let in; never waits."""

@@ -1,14 +1,16 @@
 """A plugin's accounting, called as plugins are called: with a time limit, and named in the log when it fails.
 
-Trade: one coroutine for each method of `Metering`, `Permit` and `Receipt` that may wait; what must not wait is called
-on the object itself. A `MeteringRefusal` is an answer and passes through; everything else is a `PluginFaultError`.
-Refuses to know when a request is asked about what.
+Trade: a coroutine for each method of `Metering`, `Permit` and `Receipt` that may wait: a `MeteringRefusal` is an answer
+and passes through, everything else is a `PluginFaultError`. And a plain function for each that must not wait: what goes
+wrong there is logged and disturbs nobody. Refuses to know when a request is asked about what.
 """
 
+import logging
+from collections.abc import Callable
 from typing import Any
 
 from memra.plugins.answers import METERING_PARTS, RECEIPT_PARTS, a_bool, having, nothing, some_health
-from memra.plugins.calling import Ask, PluginCalls
+from memra.plugins.calling import FAULTS, Ask, PluginCalls
 from memra.plugins.metering import (
     LimitsHealth,
     Metering,
@@ -21,6 +23,8 @@ from memra.plugins.metering import (
 )
 from memra.plugins.plugin import Plugin
 from memra.types import ModelName
+
+log = logging.getLogger(__name__)
 
 a_metering = having(*METERING_PARTS, what="a Metering or None", or_none=True)
 _a_permit = having("refund", what="a Permit or None", or_none=True)
@@ -108,6 +112,42 @@ class MeteringCalls:
     async def settle_unbilled(self, receipt: Receipt, outcome: Outcome, status: int, code: str | None) -> None:
         """Close the receipt of a request that came to no end that is paid for."""
         await self._ask("settle_unbilled", receipt.settle_unbilled, outcome, status, code, check=nothing)
+
+    @property
+    def enforces_limits(self) -> bool:
+        """Whether tenants are limited; they are where the accounting cannot say."""
+        return self._note("enforces_limits", lambda: a_bool(self.metering.enforces_limits)) is not False
+
+    def wants_capture(self, receipt: Receipt) -> bool:
+        """Whether prompt and answer are wanted; not where the receipt cannot say."""
+        return self._note("wants_capture", lambda: a_bool(receipt.wants_capture)) is True
+
+    def arm_capture(self, receipt: Receipt, prompt_json: bytes) -> None:
+        """Hand over the request's body as sent."""
+        self._note("arm_capture", lambda: receipt.arm_capture(prompt_json))
+
+    def capture_completion_delta(self, receipt: Receipt, text: str) -> None:
+        """Hand over more of the answer's text."""
+        self._note("capture_completion_delta", lambda: receipt.capture_completion_delta(text))
+
+    def record_prompt_usage(self, receipt: Receipt, prompt_tokens: int, cached_prompt_tokens: int) -> None:
+        """Tell that the worker took the prompt."""
+        self._note("record_prompt_usage", lambda: receipt.record_prompt_usage(prompt_tokens, cached_prompt_tokens))
+
+    def record_completion_tokens(self, receipt: Receipt, num_tokens: int) -> None:
+        """Tell of tokens that were generated since the last call."""
+        self._note("record_completion_tokens", lambda: receipt.record_completion_tokens(num_tokens))
+
+    def drain_kill(self) -> None:
+        """Tell that the drain's time is over."""
+        self._note("drain_kill", self.metering.drain_kill)
+
+    def _note(self, what: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except FAULTS:
+            log.exception("plugin %s: memra_metering: %s failed", self.plugin.name, what)
+            return None
 
     async def _ask(
         self,

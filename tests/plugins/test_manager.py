@@ -13,9 +13,11 @@ import trio.testing
 from memra.errors import AuthenticationError, ForbiddenError, PluginFaultError, SourceError, StartupError, UsageError
 from memra.messages.admission import RequestEnded
 from memra.messages.identity import Credentials, Identity
-from memra.plugins import AdmissionQuestion, Deny, HandlesClosedError, Limit, hookimpl
+from memra.plugins import AdmissionQuestion, Deny, FeedUnavailableError, HandlesClosedError, Limit, ModelCard, hookimpl
 from memra.plugins.closed_handles import closed_handles
+from memra.plugins.loading import Declared
 from memra.plugins.manager import Plugins
+from memra.plugins.plugin import Plugin
 from memra.types import Lane, ModelName, RequestId
 
 RECORD = RequestEnded(RequestId("r1"), ModelName("m"), "default", Lane.INTERACTIVE, None, None, failed=False)
@@ -367,6 +369,28 @@ async def test_an_asyncio_plugin_that_keeps_its_handles_finds_them_closed():
     async with house.running():
         await house.ready(Handles())
     assert [type(outcome) for outcome in outcomes] == [HandlesClosedError]
+
+
+async def test_memra_feeds_are_rendered_in_a_thread_and_fail_by_name(caplog: pytest.LogCaptureFixture):
+    def unavailable() -> None:
+        raise FeedUnavailableError("`hugging_face_id` of m is not declared.")
+
+    renders = {"blue": lambda cards: {"data": [threading.current_thread().name, *cards]}, "odd": lambda cards: cards}
+    renders |= {"broken": lambda _: fail(), "unavailable": lambda _: unavailable()}
+    house, owner = plugins(), Plugin("painter", "painter", None)
+    feeds = {name: (owner, SimpleNamespace(schema=name, render=render)) for name, render in renders.items()}
+    house._declared = Declared(feeds=feeds)
+    card = ModelCard(ModelName("m"))
+    thread, *cards = (await house.render_feed("blue", [card]))["data"]
+    assert thread != threading.current_thread().name
+    assert cards == [card]
+    with pytest.raises(FeedUnavailableError, match="not declared"):
+        await house.render_feed("unavailable", [card])
+    for schema, words in (("odd", "must answer a mapping"), ("broken", "out of ink")):
+        with pytest.raises(PluginFaultError):
+            await house.render_feed(schema, [card])
+        assert f"plugin painter: memra_feeds: {schema} failed" in caplog.text
+        assert words in caplog.text
 
 
 def test_memra_metering_comes_from_one_plugin_and_two_are_a_clash():

@@ -1,5 +1,6 @@
 """An accounting is called with a time limit, its refusals pass, and whatever else goes wrong is a fault by name."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -142,3 +143,39 @@ async def test_memra_metering_that_fails_or_talks_nonsense_is_a_fault_by_name(
         with pytest.raises(PluginFaultError):
             await ask()
         assert f"plugin books: memra_metering: {what} failed" in caplog.text
+
+
+class BrokenReceipt:
+    """Fails in whatever it is told."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise OSError(f"no {name}")
+
+
+def test_what_must_not_wait_is_told_to_the_receipt_and_its_faults_are_logged_alone(caplog: pytest.LogCaptureFixture):
+    accounts, calls = made()
+    told: list[Any] = []
+    receipt: Any = SimpleNamespace(
+        wants_capture=True,
+        arm_capture=told.append,
+        capture_completion_delta=told.append,
+        record_prompt_usage=lambda *counts: told.append(counts),
+        record_completion_tokens=told.append,
+    )
+    for each in (receipt, BrokenReceipt()):
+        calls.arm_capture(each, b"{}")
+        calls.capture_completion_delta(each, "text")
+        calls.record_prompt_usage(each, 3, 1)
+        calls.record_completion_tokens(each, 2)
+    calls.drain_kill()
+    assert told == [b"{}", "text", (3, 1), 2]
+    assert accounts.log == ["drain_kill"]
+    assert caplog.text.count("plugin books: memra_metering") == 4
+    assert (calls.wants_capture(receipt), calls.wants_capture(BrokenReceipt())) == (True, False)
+
+
+@pytest.mark.parametrize(("said", "limits"), [(True, True), (False, False), ("perhaps", True)])
+def test_limits_are_enforced_where_the_accounting_cannot_say(said: Any, limits: bool):  # noqa: FBT001  (a parameter)
+    accounts, calls = made()
+    accounts.enforces_limits = said
+    assert calls.enforces_limits is limits
