@@ -179,9 +179,10 @@ def begin(start: Start, environment: PluginEnvironment, tmp_path: Path, smollm2_
 
 
 @pytest.mark.models
-def test_a_stranger_brings_a_source_a_template_and_an_observer_and_hears_the_end(begin):
+@pytest.mark.parametrize("host_loop", ["trio", "asyncio"])
+def test_a_stranger_brings_a_source_a_template_and_an_observer_and_hears_the_end(begin, host_loop: str):
     template = "'{% for message in messages %}one two three four five {% endfor %}'"
-    server, notes = begin(f"template = {template}")
+    server, notes = begin(f"template = {template}", f'[lifecycle]\nhost_loop = "{host_loop}"')
     body = {"model": "small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
     assert answer["usage"]["prompt_tokens"] < 12, "a template of the model's own has more"
