@@ -74,8 +74,7 @@ class ReplyStream:
         Raises:
             RequestError: the stream was cut.
         """
-        await trio.lowlevel.checkpoint()
-        await self._arrived.wait()
+        await self._arrived.wait()  # trio's events are checkpoints also when they are set
         if not self._pending and self._error is not None:
             raise self._error
         return self.take_pending()

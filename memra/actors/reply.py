@@ -7,8 +7,8 @@ a stop string that it finds ends the answer, and the worker is told. Knows nothi
 import math
 import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Self
 
 import trio
@@ -19,7 +19,15 @@ from memra.actors.worker_failures import error_of
 from memra.errors import DeadlineExceededError, RequestError
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
-from memra.messages.generation import ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage, join_calls
+from memra.messages.generation import (
+    ReplyDelta,
+    ReplyFinished,
+    ReplyPart,
+    ReplyStarted,
+    TokenLogprob,
+    Usage,
+    join_calls,
+)
 from memra.messages.prompt import AnswerPiece, PromptRendered
 from memra.messages.work import PromptScored, PromptStarted, RequestFailed, TokensGenerated
 from memra.types import StopCause, TokenId
@@ -160,12 +168,18 @@ class WorkerReply:
 
     async def _take_more(self) -> None:
         try:
-            with trio.move_on_at(self._deadline.at if self._is_bound else math.inf):
+            if self._is_bound:
+                await self._take_in_time()
+            else:  # every token but the first of a stream: a scope would cost a sixth of all that a token costs
                 self._digest(await self._stream.take())
-                return
         except RequestError as error:
             self._error = error
             raise
+
+    async def _take_in_time(self) -> None:
+        with trio.move_on_at(self._deadline.at):
+            self._digest(await self._stream.take())
+            return
         self._digest(self._stream.take_pending(), is_late=True)
 
     @property
@@ -196,11 +210,10 @@ class WorkerReply:
             self._end_late()
         if self._pieces or self._token_ids or self._logprobs.has_ready:
             *before, last = _in_order(self._pieces)
-            self._parts += [_delta(pieces, []) for pieces in before]
-            self._parts.append(replace(_delta(last, self._token_ids), logprobs=self._logprobs.take()))
+            self._parts += [_delta(pieces) for pieces in before]
+            self._parts.append(_delta(last, self._token_ids, self._logprobs.take()))
             self._pieces, self._token_ids = [], []
-        usage = self.usage
-        if self._stop is not None and usage is not None:
+        if self._stop is not None and (usage := self.usage) is not None:
             self._parts.append(ReplyFinished(self._stop, usage, stop_string=self._prompt.reader.stop_string))
 
     def _start(self, num_cached_tokens: int, at_ns: int) -> None:
@@ -280,6 +293,8 @@ class WorkerReply:
 
 def _in_order(pieces: list[AnswerPiece]) -> list[list[AnswerPiece]]:
     """Part what cannot be told in one delta: text or thoughts that follow a call. At least one group, maybe empty."""
+    if len(pieces) <= 1:
+        return [pieces]
     groups: list[list[AnswerPiece]] = [[]]
     for piece in pieces:
         if (piece.text or piece.reasoning) and any(before.tool_calls for before in groups[-1]):
@@ -288,10 +303,15 @@ def _in_order(pieces: list[AnswerPiece]) -> list[list[AnswerPiece]]:
     return groups
 
 
-def _delta(pieces: list[AnswerPiece], token_ids: list[TokenId]) -> ReplyDelta:
-    return ReplyDelta(
-        "".join([piece.text for piece in pieces]),
-        tuple(token_ids),
-        "".join([piece.reasoning for piece in pieces]),
-        join_calls(delta for piece in pieces for delta in piece.tool_calls),
-    )
+def _delta(
+    pieces: Sequence[AnswerPiece], token_ids: Sequence[TokenId] = (), logprobs: tuple[TokenLogprob, ...] = ()
+) -> ReplyDelta:
+    """Join pieces; a stream that keeps up has one at a time, whose words are joined already."""
+    if len(pieces) == 1:
+        (piece,) = pieces
+        text, reasoning, calls = piece.text, piece.reasoning, piece.tool_calls
+    else:
+        text = "".join([piece.text for piece in pieces])
+        reasoning = "".join([piece.reasoning for piece in pieces])
+        calls = tuple([delta for piece in pieces for delta in piece.tool_calls])
+    return ReplyDelta(text, tuple(token_ids), reasoning, join_calls(calls) if calls else (), logprobs)

@@ -177,7 +177,7 @@ class ChatAnswerReader:
             self._stops.is_on = True
         self._read(token_ids, gathered)
         piece = gathered.piece()
-        if piece != _NOTHING:
+        if piece.text or piece.reasoning or piece.tool_calls:
             self._num_open_bytes = 0
         return piece
 
