@@ -37,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--start", action="store_true", help="time `memra run` to a green /readyz, and its memory")
     parser.add_argument("--busy", action="store_true", help="time a step beside a process that wants a processor too")
     parser.add_argument("--errors", action="store_true", help="measure the distance from torch in float32")
+    parser.add_argument(
+        "--front",
+        action="store_true",
+        help="measure the processor time of a request and of a streamed token before the model; a run of its own",
+    )
     parser.add_argument("--skip-speed", action="store_true", help="measure only what the other options ask for")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to this file")
     parser.add_argument("--quick", action="store_true", help="one short round, to see that everything works")
@@ -98,6 +103,10 @@ def run(options: argparse.Namespace) -> int:
         from memra.cli_bench.agents.load_command import run_agents, run_soak  # noqa: PLC0415  (as below)
 
         return run_agents(options) if options.agents else run_soak(options)
+    if options.front:
+        from memra.cli_bench.front.front_command import run_front  # noqa: PLC0415  (as below)
+
+        return run_front(options, config=settings_file(options.config, os.environ))
     from memra.cli_bench.run import run_bench  # noqa: PLC0415  (opens models, needed only here)
 
     return run_bench(options, config=settings_file(options.config, os.environ))

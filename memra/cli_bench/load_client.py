@@ -45,12 +45,12 @@ class Target:
             raise MeasurementError(f"{url}: the load client speaks plain HTTP only; give http://HOST:PORT/v1")
         return cls(parts.hostname, parts.port or 80, parts.path.rstrip("/") or "/v1")
 
-    def request(self, body: Mapping[str, Any], *, api_key: str | None) -> bytes:
-        """One completion request, ready to be sent."""
+    def request(self, body: Mapping[str, Any], *, api_key: str | None, route: str = "completions") -> bytes:
+        """One completion request, or another `route`'s, ready to be sent."""
         content = json.dumps(body).encode()
         authorization = f"Authorization: Bearer {api_key}\r\n" if api_key else ""
         head = (
-            f"POST {self.path}/completions HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n{authorization}"
+            f"POST {self.path}/{route} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n{authorization}"
             f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(content)}\r\n\r\n"
         )
         return head.encode() + content

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from memra.cli_bench.front.processor_time import read_main_thread_s
 from memra.cli_bench.process_memory import ProcessMemory, read_process_memory
 from memra.errors import MeasurementError
 
@@ -117,6 +118,10 @@ class ServerProcess:
     def read_memory(self) -> ProcessMemory | None:
         """What is resident in the server's process; None where the system does not tell."""
         return read_process_memory(self._process.pid)
+
+    def read_loop_s(self) -> float | None:
+        """Processor seconds of the server's loop so far; None where the system does not tell."""
+        return read_main_thread_s(self._process.pid)
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
         parts = urlsplit(self.url)
