@@ -33,6 +33,9 @@ from memra.chat.template_limits import (
     check_operator,
 )
 
+_DICT_ATTRIBUTES = frozenset(dir(dict))
+"""Names that Jinja finds as attributes of a dictionary before it looks for a key."""
+
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
     """One per template; shared by threads once the template is compiled.
@@ -59,6 +62,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
             "strftime_now": lambda format: clock().strftime(format),  # noqa: A006  (the templates' name for it)
         }
         del self.globals["lipsum"]
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Look up `obj.attribute`; what templates ask most, a key of a dictionary, without Jinja's failed attempt."""
+        if type(obj) is dict and attribute in obj and attribute not in _DICT_ATTRIBUTES:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Apply an operator whose result can be larger than its operands."""

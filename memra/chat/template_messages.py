@@ -16,6 +16,9 @@ from memra.errors import InvalidRequestError
 _REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """Where clients send an earlier answer's reasoning; the first is the one most templates read."""
 
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
+"""Values of exactly these cannot be changed and hide nothing, so they are their own copies."""
+
 _SHORT_ID_CHARS = 9
 """Of the ids that Mistral's templates insist on."""
 
@@ -69,6 +72,8 @@ def plain_messages(messages: Sequence[Mapping[str, Any]], *, style: MessageStyle
 
 def plain_copy(value: Any) -> Any:
     """Return a deep copy that holds only dicts, lists and plain values; subclasses of text and numbers lose theirs."""
+    if type(value) in _PLAIN_TYPES:
+        return value
     plain: Any
     match value:
         case None | bool():
@@ -79,10 +84,10 @@ def plain_copy(value: Any) -> Any:
             plain = int.__int__(value)
         case float():
             plain = float.__float__(value)
-        case Mapping():
-            plain = {plain_copy(key): plain_copy(item) for key, item in value.items()}
         case list() | tuple():
             plain = [plain_copy(item) for item in value]
+        case dict() | Mapping():
+            plain = {plain_copy(key): plain_copy(item) for key, item in value.items()}
         case _:
             plain = f"<{type(value).__name__}>"
     return plain

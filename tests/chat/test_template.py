@@ -6,9 +6,12 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from jinja2 import Undefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from memra.chat.chatml import CHATML_TEMPLATE
 from memra.chat.template import ChatTemplate
+from memra.chat.template_environment import TemplateEnvironment
 from memra.chat.template_limits import RenderLimits
 from memra.errors import InvalidRequestError, TemplateError, UnsupportedModelError
 from memra.messages.generation import ChatPrompt
@@ -356,3 +359,12 @@ def test_threads_render_one_template_at_once():
     for thread in threads:
         thread.join()
     assert {number: text.count(f"message {number}<") for number, text in texts.items()} == dict.fromkeys(range(8), 40)
+
+
+def test_a_dictionarys_keys_and_methods_are_found_as_the_sandbox_finds_them():
+    message = {"role": "user", "items": "a key", "update": 1, "__class__": 2, "content": None}
+    environment = TemplateEnvironment(clock=datetime.now)
+    plain = ImmutableSandboxedEnvironment()
+    for attribute in ("role", "content", "missing", "items", "get", "update", "clear", "__class__", "mro"):
+        ours, theirs = environment.getattr(message, attribute), plain.getattr(message, attribute)
+        assert (type(ours), ours == theirs or isinstance(theirs, Undefined)) == (type(theirs), True), attribute
