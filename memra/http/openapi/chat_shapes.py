@@ -20,6 +20,12 @@ class PromptTokensDetails(Struct):
     cached_tokens: int
 
 
+class CompletionTokensDetails(Struct):
+    """What is known of the answer's tokens: how many were thoughts."""
+
+    reasoning_tokens: int
+
+
 class Usage(Struct):
     """What an answer took; `elapsed_s` are seconds from the whole request to the end of its answer."""
 
@@ -27,6 +33,7 @@ class Usage(Struct):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
     elapsed_s: float
 
 

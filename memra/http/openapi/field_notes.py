@@ -5,18 +5,28 @@ so a value outside is refused. A test asks for a row for every field. Refuses to
 `memra.http.openapi.document`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from memra.http.request_headers import MAX_LABEL_BYTES
-from memra.http.wire import ending_fields, generation_fields, likelihood_fields, rerank, sampling_fields
+from memra.http.wire import (
+    ending_fields,
+    foreign_fields,
+    generation_fields,
+    likelihood_fields,
+    rerank,
+    sampling_fields,
+    thinking_fields,
+)
 from memra.http.wire.sampling_fields import MAX_INT
 
 _COUNT: Mapping[str, Any] = {"minimum": 0, "maximum": MAX_INT}
 _PENALTY: Mapping[str, Any] = {"minimum": -sampling_fields.MAX_PENALTY, "maximum": sampling_fields.MAX_PENALTY}
 _AT_LEAST_ONE: Mapping[str, Any] = {"minimum": 1}
 _NOT_EMPTY: Mapping[str, Any] = {"minItems": 1}
+_EFFORT: Mapping[str, Any] = {"enum": [*thinking_fields.EFFORTS, None]}
+_SCHEMA: Mapping[str, Any] = {"type": ["object", "string", "null"]}
 _LABEL = f"at most {MAX_LABEL_BYTES} bytes without control characters"
 
 
@@ -33,9 +43,9 @@ class FieldNote:
     bounds: Mapping[str, Any] = field(default_factory=dict)
 
 
-def refused(remedy: str) -> FieldNote:
-    """Return the note of a field that is known and not supported."""
-    return FieldNote(f"Not supported: a request that holds it is refused. {remedy}", {"type": "null"})
+def refused(remedy: str, *, nothing: Sequence[Any] = (None,)) -> FieldNote:
+    """Return the note of a field that is known and not supported; `nothing` are the values that ask for nothing."""
+    return FieldNote(f"Not supported: a request that asks for it is refused. {remedy}", {"enum": list(nothing)})
 
 
 _SAMPLING: Mapping[str, FieldNote] = {
@@ -66,14 +76,11 @@ _SAMPLING: Mapping[str, FieldNote] = {
 _THINKING: Mapping[str, FieldNote] = {
     "enable_thinking": FieldNote("Whether the model thinks before it answers, where its template has a switch."),
     "reasoning_effort": FieldNote(
-        "How hard the model thinks; none and minimal ask for no thoughts.",
-        {"enum": ["none", "minimal", "low", "medium", "high", None]},
+        "How hard the model thinks; none and minimal ask for no thoughts, and what is above high is high.", _EFFORT
     ),
     "reasoning": FieldNote("The same as an object."),
     "include_reasoning": FieldNote("False asks for no thoughts: they are never hidden."),
-    "Reasoning.effort": FieldNote(
-        "As `reasoning_effort`.", {"enum": ["none", "minimal", "low", "medium", "high", None]}
-    ),
+    "Reasoning.effort": FieldNote("As `reasoning_effort`.", _EFFORT),
     "Reasoning.enabled": FieldNote("As `enable_thinking`."),
     "Reasoning.exclude": FieldNote("True asks for no thoughts."),
 }
@@ -97,6 +104,17 @@ _SHAPE: Mapping[str, FieldNote] = {
     ),
     "grammar": FieldNote("Rules that the answer must match, in Lark's or GBNF's notation."),
     "regex": FieldNote("A regular expression that the whole answer must match."),
+    "guided_json": FieldNote("A JSON schema that the answer must match, or the text of one.", _SCHEMA),
+    "json_schema": FieldNote("The same.", _SCHEMA),
+    "guided_regex": FieldNote("As `regex`."),
+    "guided_choice": FieldNote("The answer must be one of these texts.", _NOT_EMPTY),
+    "guided_grammar": FieldNote("As `grammar`."),
+    "structured_outputs": FieldNote("One of these at most, as an object."),
+    "StructuredOutputs.json": FieldNote("As `guided_json`.", _SCHEMA),
+    "StructuredOutputs.regex": FieldNote("As `regex`."),
+    "StructuredOutputs.choice": FieldNote("As `guided_choice`.", _NOT_EMPTY),
+    "StructuredOutputs.grammar": FieldNote("As `grammar`."),
+    "StructuredOutputs.json_object": FieldNote("True binds the answer to any JSON object."),
 }
 
 _GENERATION: Mapping[str, FieldNote] = {
@@ -107,6 +125,10 @@ _GENERATION: Mapping[str, FieldNote] = {
     "timeout_ms": FieldNote("Deadline: of the whole answer, or of the first token where it is streamed.", _COUNT),
     "stop": FieldNote(f"Texts that end the answer and are not part of it, at most {ending_fields.MAX_STOPS}."),
     "stop_token_ids": FieldNote("Tokens that end the answer.", {"maxItems": sampling_fields.MAX_STOP_TOKENS}),
+    "min_tokens": FieldNote("Shortest answer, in tokens: the model may not end it before.", _COUNT),
+    "ignore_eos": FieldNote("True goes on where the model would end, up to the longest answer."),
+    "include_stop_str_in_output": FieldNote("True leaves the text of `stop` that ended the answer in it."),
+    "skip_special_tokens": FieldNote("False shows the model's control tokens in the answer."),
     "stream": FieldNote("Send the answer as server-sent events while it is generated."),
     "stream_options": FieldNote("How it is streamed."),
     "include_usage": FieldNote("Send the usage in an event of its own."),
@@ -122,6 +144,7 @@ _GENERATION: Mapping[str, FieldNote] = {
         "How many of the likeliest tokens to tell beside each generated one; needs `logprobs`.",
         {"type": ["integer", "null"], "minimum": 0, "maximum": likelihood_fields.MAX_CHAT_LOGPROBS},
     ),
+    "return_tokens_as_token_ids": FieldNote("True writes tokens of log probabilities as `token_id:5`."),
     "parallel_tool_calls": FieldNote("False allows at most one call of a tool."),
     "chat_template_kwargs": FieldNote("Variables for the model's chat template."),
 }
@@ -133,6 +156,11 @@ _CHAT: Mapping[str, FieldNote] = {
         '"auto", "none", "required", or `{"type": "function", "function": {"name": ...}}`.',
         {"type": ["string", "object", "null"]},
     ),
+    "continue_final_message": FieldNote("True goes on with the last message, which is the assistant's."),
+    "ChatRequest.echo": FieldNote("True puts the begun message before what goes on with it."),
+    "ChatRequest.add_special_tokens": FieldNote(
+        "Only false: the model's template writes them.", {"enum": [False, None]}
+    ),
     "Message.role": FieldNote("", {"enum": ["system", "developer", "user", "assistant", "tool"]}),
     "Message.content": FieldNote("Text, or parts of text."),
     "Message.reasoning": FieldNote("What the assistant thought."),
@@ -140,8 +168,11 @@ _CHAT: Mapping[str, FieldNote] = {
     "Message.name": FieldNote("Who speaks, or which tool answered."),
     "Message.tool_calls": FieldNote("The assistant's calls of tools."),
     "Message.tool_call_id": FieldNote("The call that a tool's message answers."),
-    "ContentPart.type": FieldNote("Only text is read.", {"const": "text"}),
+    "Message.function_call": refused("Send the call in `tool_calls`."),
+    "Message.prefix": FieldNote("True, of the last message: the answer goes on with it."),
+    "ContentPart.type": FieldNote("Only text is read, and refusals.", {"enum": ["text", "refusal"]}),
     "ContentPart.text": FieldNote(),
+    "ContentPart.refusal": FieldNote("The text of a refusal."),
     "ToolCall.function": FieldNote("What was called."),
     "ToolCall.id": FieldNote("The call's name, which a tool's message repeats."),
     "FunctionCall.name": FieldNote(),
@@ -163,6 +194,9 @@ _COMPLETION: Mapping[str, FieldNote] = {
                 {"enum": [False, None]},
             ]
         },
+    ),
+    "CompletionRequest.add_special_tokens": FieldNote(
+        "False leaves out the tokens that the model wants around a text."
     ),
     "CompletionRequest.top_logprobs": FieldNote("Not read here."),
     "CompletionRequest.parallel_tool_calls": FieldNote("Not read here."),
@@ -199,6 +233,7 @@ _RESPONSES: Mapping[str, FieldNote] = {
     "InputItem.content": FieldNote("The text of a message, or of thoughts."),
     "InputItem.call_id": FieldNote("The call's name, which its output repeats."),
     "InputItem.name": FieldNote("The tool that a call calls."),
+    "InputItem.namespace": FieldNote("The group of that tool."),
     "InputItem.arguments": FieldNote("The text of a JSON object."),
     "InputItem.output": FieldNote("What the tool answered."),
     "InputItem.summary": FieldNote("Thoughts, where they have no content."),
@@ -217,6 +252,7 @@ _MESSAGES: Mapping[str, FieldNote] = {
     "MessagesRequest.tool_choice": FieldNote("Whether the model may, must or must not call a tool."),
     "thinking": FieldNote("Whether the model thinks before it answers; its template decides if absent."),
     "output_config": FieldNote("How hard the model thinks, and the shape of its answer."),
+    "output_format": FieldNote("The same as `output_config.format`, which wins."),
     "mcp_servers": FieldNote("Not supported: a request that names some is refused."),
     "container": FieldNote("Not supported: a request that names one is refused."),
     "MessagesRequest.stop_sequences": FieldNote("Texts that end the answer."),
@@ -251,9 +287,11 @@ _TEXTS: Mapping[str, FieldNote] = {
     "EmbeddingRequest.input": FieldNote("A text, its token ids, or a list of either."),
     "encoding_format": FieldNote("Numbers, or base64 of little-endian float32."),
     "dimensions": FieldNote("Only so many of a vector's first elements, at norm 1 again.", _AT_LEAST_ONE),
-    "truncate_prompt_tokens": refused("Send texts that fit."),
+    "EmbeddingRequest.truncate_prompt_tokens": refused("Send texts that fit."),
     "query": FieldNote("What the documents should answer.", {"minLength": 1}),
-    "documents": FieldNote("Texts, or objects that hold one.", {**_NOT_EMPTY, "maxItems": rerank.MAX_DOCUMENTS}),
+    "RerankRequest.documents": FieldNote(
+        "Texts, or objects that hold one.", {**_NOT_EMPTY, "maxItems": rerank.MAX_DOCUMENTS}
+    ),
     "top_n": FieldNote("Only so many of the best.", _AT_LEAST_ONE),
     "return_documents": FieldNote("Repeat the documents in the answer."),
     "max_tokens_per_doc": refused("Send documents that fit."),
@@ -264,7 +302,7 @@ _TEXTS: Mapping[str, FieldNote] = {
     "TokenizeBody.prompt": FieldNote("A text."),
     "content": FieldNote("The same."),
     "add_special": FieldNote("Put the tokens around the text that the model wants there."),
-    "add_special_tokens": FieldNote("The same."),
+    "TokenizeBody.add_special_tokens": FieldNote("The same."),
     "parse_special": FieldNote("False reads the spelling of special tokens as plain text."),
     "add_generation_prompt": FieldNote("False leaves out the begin of the assistant's turn."),
     "with_pieces": FieldNote("Only false: ask /v1/detokenize for the text of a token.", {"enum": [False, None]}),
@@ -273,7 +311,13 @@ _TEXTS: Mapping[str, FieldNote] = {
     "CancelBody.request_id": FieldNote("The same."),
 }
 
+_FOREIGN: Mapping[str, FieldNote] = {
+    name: refused(f"{remedy[0].upper()}{remedy[1:]}.", nothing=foreign_fields.nothing_asked(name))
+    for name, remedy in foreign_fields.REMEDIES.items()
+}
+
 FIELD_NOTES: Mapping[str, FieldNote] = {
+    **_FOREIGN,
     **_SAMPLING,
     **_THINKING,
     **_SHAPE,

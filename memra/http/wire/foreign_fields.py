@@ -5,21 +5,24 @@ that no server would change an answer for are not here: they are ignored. Called
 `completion_request`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memra.http.wire.ending_fields import EndingFields
 from memra.http.wire.refusal import refuse_unsupported
 
 _LEAVE_OUT = "leave it out"
+_ONLY_TEXT = "answers are text, so leave it out"
 
-_REMEDIES: Mapping[str, str] = {
+REMEDIES: Mapping[str, str] = {
     "allowed_token_ids": "use `grammar`, or `logit_bias`",
-    "audio": _LEAVE_OUT,
+    "audio": _ONLY_TEXT,
     "bad_words": "use `logit_bias`",
     "chat_template": "messages are written by the model's own template",
     "documents": "put their text into a message",
+    "function_call": "use `tool_choice`",
     "functions": "use `tools`",
+    "modalities": _ONLY_TEXT,
     "prompt_embeds": _LEAVE_OUT,
     "prompt_logprobs": "use `echo` with `logprobs` on /v1/completions",
     "return_token_ids": "/v1/completions has them in this server's own shape, MEMRA_COMPAT=native",
@@ -27,9 +30,13 @@ _REMEDIES: Mapping[str, str] = {
     "use_beam_search": _LEAVE_OUT,
     "web_search_options": _LEAVE_OUT,
 }
-"""What to do instead; null, false and what is empty ask for nothing."""
+"""What to do instead, by field."""
 
-_TEXT = "text"
+_NOTHING: Sequence[Any] = (None, False, "", [])
+_OWN_NOTHING: Mapping[str, Sequence[Any]] = {
+    "function_call": (None, "none", "auto"),
+    "modalities": (None, [], ["text"]),
+}
 
 
 class ForeignFields(EndingFields, kw_only=True):
@@ -51,18 +58,19 @@ class ForeignFields(EndingFields, kw_only=True):
     web_search_options: Any = None
 
 
+def nothing_asked(name: str) -> Sequence[Any]:
+    """Return the values with which a field asks for nothing; an empty object asks for the defaults of something."""
+    return _OWN_NOTHING.get(name, _NOTHING)
+
+
 def refuse_foreign(fields: ForeignFields) -> None:
     """Refuse by name what would change the answer and is not supported.
 
     Raises:
         InvalidRequestError: such a field asks for something.
     """
-    for name, remedy in _REMEDIES.items():
+    for name, remedy in REMEDIES.items():
         value = getattr(fields, name)
-        # A number asks for something even where it is 0, but for `false`.
-        if value or (value is not None and isinstance(value, (int, float)) and not isinstance(value, bool)):
+        # By type too: 0 is a number of things that are wanted, and equal to False.
+        if not any(type(value) is type(nothing) and value == nothing for nothing in nothing_asked(name)):
             refuse_unsupported(name, remedy)
-    if fields.function_call not in (None, "none", "auto"):
-        refuse_unsupported("function_call", "use `tool_choice`")
-    if fields.modalities not in (None, [], [_TEXT]):
-        refuse_unsupported("modalities", "this server answers in text")

@@ -21,6 +21,9 @@ _IS_THINKING: Mapping[str, bool] = {"none": False, "minimal": False, "low": True
 _BEYOND_HIGH = ("xhigh", "max", "ultra")
 """Levels above the highest that templates know; they mean that one."""
 
+EFFORTS = (*_IS_THINKING, *_BEYOND_HIGH)
+"""All levels that a request may name."""
+
 _Option = tuple[str, str, bool | str]
 """The place that asks, the template variable that it sets, and the value."""
 
@@ -99,6 +102,6 @@ def _options(fields: ThinkingFields) -> Iterator[_Option]:
 def _effort(place: str, effort: str) -> Iterator[_Option]:
     effort = "high" if effort in _BEYOND_HIGH else effort
     if effort not in _IS_THINKING:
-        refuse(place, f"one of {', '.join((*_IS_THINKING, *_BEYOND_HIGH))}")
+        refuse(place, f"one of {', '.join(EFFORTS)}")
     yield place, "enable_thinking", _IS_THINKING[effort]
     yield place, "reasoning_effort", effort
