@@ -1,5 +1,6 @@
 """Answers that must be calls, or may be calls beside a schema, in the words of the model's own template."""
 
+import json
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from memra.chat.chat_format import ChatFormat
 from memra.errors import InvalidRequestError
 from memra.messages.constraint import AnswerGrammar, GrammarKind
 from memra.messages.generation import ChatPrompt
-from memra.messages.prompt import PromptRendered, RenderPrompt
+from memra.messages.prompt import AnswerPiece, PromptRendered, RenderPrompt
 from memra.types import ModelName, RequestId
 from tests.chat.grammar_models import make_vocabulary, speak
 
@@ -34,12 +35,16 @@ def render(grammar: AnswerGrammar | None = None, **fields: Any) -> PromptRendere
     return FORMAT.render(RenderPrompt(RequestId("r"), ModelName("m"), prompt, grammar=grammar))
 
 
-def answer(seed: int, grammar: AnswerGrammar | None = None, **fields: Any) -> tuple[list[str | None], str]:
-    """Names of the calls in an answer at random, and its text."""
-    rendered = render(grammar, **fields)
+def read_random(rendered: PromptRendered, seed: int) -> list[AnswerPiece]:
+    """An answer at random, as it is read token by token."""
     said = speak(rendered.constraint, FORMAT.tokenizer, seed=seed).decode()
     token_ids = FORMAT.tokenizer.encode(said, add_special=False, parse_special=False)
-    pieces = [*(rendered.reader.read((token_id,)) for token_id in token_ids), rendered.reader.finish()]
+    return [*(rendered.reader.read((token_id,)) for token_id in token_ids), rendered.reader.finish()]
+
+
+def answer(seed: int, grammar: AnswerGrammar | None = None, **fields: Any) -> tuple[list[str | None], str]:
+    """Names of the calls in an answer at random, and its text."""
+    pieces = read_random(render(grammar, **fields), seed)
     names = [call.name for piece in pieces for call in piece.tool_calls if call.name]
     return names, "".join(piece.text for piece in pieces)
 
@@ -68,6 +73,19 @@ def test_an_answer_with_tools_and_a_schema_is_one_or_the_other():
 
 def test_without_a_wish_nothing_is_bound():
     assert render().constraint is None
+
+
+def test_a_forced_call_keeps_to_how_many_items_its_lists_must_have():
+    cities = {"type": "array", "items": {"type": "string", "maxLength": 3}, "minItems": 2, "maxItems": 3}
+    schema = {**SCHEMA, "properties": {"cities": cities}, "required": ["cities"]}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": schema}}]
+    lengths = set()
+    for seed in range(15):
+        prompt = ChatPrompt(({"role": "user", "content": "hi"},), tools, must_call=("look",), is_single_call=True)
+        pieces = read_random(FORMAT.render(RenderPrompt(RequestId("r"), ModelName("m"), prompt)), seed)
+        arguments = "".join(call.arguments for piece in pieces for call in piece.tool_calls)
+        lengths.add(len(json.loads(arguments)["cities"]))
+    assert lengths == {2, 3}
 
 
 def test_a_tool_whose_parameters_cannot_be_held_is_refused_where_a_call_is_forced():

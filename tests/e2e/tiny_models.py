@@ -33,20 +33,27 @@ EOS, _, END = range(256, 259)
 CONTEXT_TOKENS = 640
 
 
+def make_chat_model() -> TinyModel:
+    """Return a model that chats."""
+    return make_qwen2(tied=False, context_length=CONTEXT_TOKENS)
+
+
 def write_models(folder: Path) -> dict[str, Path]:
     """Write a model that chats, one that embeds and one that ranks; return their files by name."""
-    chat = make_qwen2(tied=False, context_length=CONTEXT_TOKENS)
+    chat = make_chat_model()
     embed = make_modern_bert(pooling_type=1)
     rank = make_modern_bert(**{"pooling_type": 4, "classifier.pooling_type": 2})
     rng = np.random.default_rng(5)
     for name, rows in (("cls", 32), ("cls.output", 1)):
         rank.tensors[f"{name}.weight"] = ArrayTensor(f"{name}.weight", _normal(rng, rows, 32))
     return {
-        name: _write(model, folder / f"{name}.gguf") for name, model in (("tiny", chat), ("vec", embed), ("rank", rank))
+        name: write_model(model, folder / f"{name}.gguf")
+        for name, model in (("tiny", chat), ("vec", embed), ("rank", rank))
     }
 
 
-def _write(model: TinyModel, path: Path) -> Path:
+def write_model(model: TinyModel, path: Path, *, template: str = TEMPLATE) -> Path:
+    """Write a model with that vocabulary; return its file."""
     vocab = (*BYTE_OF_CHAR, *SPECIALS, *WORDS)
     width = model.tensors["output_norm.weight"].shape[0]
     for seed, name in enumerate(("token_embd.weight", "output.weight")):
@@ -65,7 +72,7 @@ def _write(model: TinyModel, path: Path) -> Path:
         "tokenizer.ggml.seperator_token_id": u32(END),
         "tokenizer.ggml.padding_token_id": u32(EOS),
         "tokenizer.ggml.add_bos_token": boolean(False),
-        "tokenizer.chat_template": string(TEMPLATE),
+        "tokenizer.chat_template": string(template),
     }
     del file.keys["tokenizer.ggml.scores"]
     path.write_bytes(file.build())

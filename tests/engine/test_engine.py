@@ -228,13 +228,23 @@ def test_a_failing_run_of_one_sequence_is_not_tried_again(
 
 
 @pytest.mark.parametrize("failure", [MemoryError(), RuntimeError("CUDA out of memory. Tried to allocate")])
-def test_want_of_memory_is_overload(
+def test_want_of_memory_is_overload_and_the_engine_serves_on(
     watch: Make, make_model: Make, make_request: Make, fake_executor: Make, failure: Exception
 ):
-    watched = watch(make_model(fake_executor(raising={BAD: failure})))
-    watched.engine.submit(make_request("bad", (BAD,), 8))
-    watched.step()
-    assert watched["bad"].failed.overloaded
+    model = make_model(fake_executor(raising={BAD: failure}))
+    watched = watch(model)
+    for number in range(3):
+        before, bad, after = (f"{name} {number}" for name in ("before", "bad", "after"))
+        watched.engine.submit(make_request(before, (1, 2), 8, stop_ids=frozenset({BAD})))
+        watched.step()
+        watched.engine.submit(make_request(bad, (BAD,), 8))
+        watched.step()
+        assert watched[bad].failed.overloaded
+        watched.engine.submit(make_request(after, (GOOD, GOOD), 8, stop_ids=frozenset({BAD})))
+        watched.finish()
+        assert watched[before].token_ids == _generate(model.executor, (1, 2), 8)
+        assert watched[after].token_ids == _generate(model.executor, (GOOD, GOOD), 8)
+    assert model.pool.num_free == model.pool.num_pages
 
 
 def test_logits_that_are_no_numbers_fail_their_row_alone(
