@@ -33,11 +33,21 @@ async def test_a_declaration_of_the_wrong_kind_is_refused_by_its_place(
 ):
     server = await start()
     wrap, place = SHAPES[path]
-    reply = await server.post(path, {"model": "fake", **wrap(function)})
-    assert reply.status_code == 400
-    error = reply.json()["error"]
-    assert error["param"] == "tools"
-    assert f"`{place}.{at_fault}`" in error["message"]
+    for choice in ("auto", "none", "required"):
+        reply = await server.post(path, {"model": "fake", "tool_choice": choice, **wrap(function)})
+        assert reply.status_code == 400
+        error = reply.json()["error"]
+        assert error["param"] == "tools"
+        assert f"`{place}.{at_fault}`" in error["message"]
+
+
+@pytest.mark.parametrize("tool", [{}, {"type": "function"}, {"function": None}, {"function": ["f"]}, {"function": {}}])
+@pytest.mark.parametrize("choice", ["auto", "required", {"type": "function", "function": {"name": "f"}}])
+async def test_a_tool_without_a_function_is_refused_whatever_is_chosen(start: Any, tool: dict[str, Any], choice: Any):
+    server = await start()
+    body = {"model": "fake", "messages": [{"role": "user", "content": "hi"}], "tools": [tool], "tool_choice": choice}
+    reply = await server.post("/v1/chat/completions", body)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "tools")
 
 
 @pytest.mark.parametrize("path", SHAPES)

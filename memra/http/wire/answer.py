@@ -11,6 +11,7 @@ import msgspec
 
 from memra.errors import DeadlineExceededError
 from memra.http.errors import error_object
+from memra.http.wire.streamed_answer import StreamedAnswer
 from memra.messages.generation import ReplyDelta, ReplyFinished, Usage
 from memra.types import ModelName, RequestId, StopCause
 
@@ -45,6 +46,16 @@ class Stamp:
     model: ModelName
     fingerprint: str
 
+    def openai_object(self, kind: str) -> dict[str, Any]:
+        """Return what every part of an OpenAI-shaped answer of a kind begins with."""
+        return {
+            "id": self.request_id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class WholeChoice:
@@ -58,23 +69,14 @@ class WholeChoice:
     stop: StopCause
 
 
-class Answer(Protocol):
-    """Writes one answer, either as a whole or as a stream; made for one request, not shared."""
+class Answer(StreamedAnswer, Protocol):
+    """Writes one answer, either as a whole or as a stream; made for one request, not shared.
+
+    Its deltas say where a choice ends.
+    """
 
     def whole(self, choices: Sequence[WholeChoice], finished: ReplyFinished) -> bytes:
         """Return the JSON body of complete answers, one or more, in order of their numbers."""
-        ...
-
-    def delta(self, delta: ReplyDelta) -> bytes:
-        """Return the stream's lines for more text, and for the end of its choice; empty when there is nothing."""
-        ...
-
-    def finish(self, finished: ReplyFinished) -> bytes:
-        """Return the stream's last lines."""
-        ...
-
-    def failure(self, error: bytes) -> bytes:
-        """Return the stream's last lines when the answer cannot go on; `error` is the JSON error object."""
         ...
 
 

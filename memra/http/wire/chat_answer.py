@@ -41,13 +41,7 @@ class ChatAnswer:
         self._wants_logprobs = wants_logprobs
         self._names_ids = names_ids
         self._began: set[int] = set()
-        self._common = {
-            "id": stamp.request_id,
-            "object": "chat.completion.chunk",
-            "created": stamp.created,
-            "model": stamp.model,
-            "system_fingerprint": stamp.fingerprint,
-        }
+        self._common = stamp.openai_object("chat.completion.chunk")
         self._head = b"data: " + encode(self._common)[:-1] + b',"choices":[{"index":'
         self._usage_tail = (b',"usage":null' if wants_usage_chunk else b"") + b"}\n\n"
         self._tail = b',"finish_reason":null}]' + self._usage_tail

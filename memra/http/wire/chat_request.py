@@ -5,6 +5,7 @@ Refuses to know templates: messages keep their OpenAI shape, with text content j
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,18 +14,18 @@ from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
 from memra.http.wire.continuation import read_continuation
 from memra.http.wire.declared_function import check_function
-from memra.http.wire.ending_fields import read_ends, read_stop_strings
+from memra.http.wire.ending_fields import read_ends
 from memra.http.wire.foreign_fields import refuse_foreign
-from memra.http.wire.generation_fields import GenerationFields, check_labels, read_affinity
+from memra.http.wire.generation_fields import GenerationFields, read_generation
 from memra.http.wire.grammar_fields import read_grammar
-from memra.http.wire.likelihood_fields import read_chat_logprobs, read_choices
+from memra.http.wire.likelihood_fields import read_chat_logprobs
 from memra.http.wire.nesting import check_text_depth
 from memra.http.wire.refusal import refuse
-from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
+from memra.http.wire.sampling_fields import read_count
 from memra.http.wire.thinking_fields import read_thinking
 from memra.http.wire.tool_choice import is_named, read_tool_choice
 from memra.messages.generation import ChatPrompt, GenerationRequest
-from memra.types import ModelName, RequestId
+from memra.types import RequestId
 
 _ROLES: Mapping[str, str] = {
     "system": "system",
@@ -93,53 +94,43 @@ def read_chat_request(body: ChatRequest, *, request_id: RequestId, caller: Calle
     Raises:
         InvalidRequestError: a field is malformed, out of range or not supported; names it.
     """
-    messages = _messages(body.messages)
     refuse_foreign(body)
     if body.add_special_tokens:
         refuse("add_special_tokens", "false: the model's chat template writes them")
     num_top_logprobs = read_chat_logprobs(body.logprobs, body.top_logprobs)
-    check_labels(body)
+    _check_tools(body.tools or ())
+    must_call, grammar = read_tool_choice(body.tool_choice, body.tools or ()), read_grammar(body)
+    bound_by = "tool_choice" if must_call else None if grammar is None else grammar.param
+    prompt = _prompt(body, must_call=must_call, bound_by=bound_by)
     max_tokens = read_count("max_tokens", body.max_tokens)
     max_completion_tokens = read_count("max_completion_tokens", body.max_completion_tokens)
     max_new_tokens = max_tokens if max_completion_tokens is None else max_completion_tokens
-    must_call, grammar = read_tool_choice(body.tool_choice, body.tools or ()), read_grammar(body)
-    bound_by = None if grammar is None else grammar.param
-    if must_call:
-        bound_by = "tool_choice"
+    request = read_generation(
+        body, request_id=request_id, caller=caller, prompt=prompt, num_top_logprobs=num_top_logprobs
+    )
+    return replace(
+        request,
+        max_new_tokens=max_new_tokens,
+        may_reuse_answer=not body.stream and num_top_logprobs is None,  # what is kept of an answer is its text
+        wants_echo=bool(body.echo) and prompt.goes_on,
+        grammar=grammar,
+        ends=read_ends(body, max_tokens=max_new_tokens, bound_by=bound_by),
+    )
+
+
+def _prompt(body: ChatRequest, *, must_call: tuple[str, ...], bound_by: str | None) -> ChatPrompt:
+    messages = _messages(body.messages)
     goes_on = read_continuation(
         body.messages, is_asked=body.continue_final_message, adds_prompt=body.add_generation_prompt, bound_by=bound_by
     )
-    return GenerationRequest(
-        request_id=request_id,
-        model=ModelName(body.model),
-        prompt=ChatPrompt(
-            messages,
-            _tools(body),
-            _template_options(body),
-            add_generation_prompt=body.add_generation_prompt is not False,
-            is_single_call=body.parallel_tool_calls is False or is_named(body.tool_choice),
-            must_call=must_call,
-            goes_on=goes_on,
-        ),
-        sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
-        max_new_tokens=max_new_tokens,
-        stop_strings=read_stop_strings(body.stop),
-        stop_token_ids=read_stop_token_ids(body.stop_token_ids),
-        lane=caller.lane,
-        api_key=caller.api_key,
-        traceparent=caller.traceparent,
-        has_seed=body.seed is not None,
-        may_reuse_answer=not body.stream and num_top_logprobs is None,  # what is kept of an answer is its text
-        is_stream=bool(body.stream),
-        timeout_ms=read_count("timeout_ms", body.timeout_ms),
-        affinity=read_affinity(body, caller),
-        cache_salt=body.cache_salt or "",
-        max_context_tokens=read_count("max_ctx", body.max_ctx),
-        num_choices=read_choices(body.n),
-        wants_echo=bool(body.echo) and goes_on,
-        grammar=grammar,
-        ends=read_ends(body, max_tokens=max_new_tokens, bound_by=bound_by),
-        client_id=caller.client_id,
+    return ChatPrompt(
+        messages,
+        (body.tools or None) if body.tool_choice != "none" else None,
+        _template_options(body),
+        add_generation_prompt=body.add_generation_prompt is not False,
+        is_single_call=body.parallel_tool_calls is False or is_named(body.tool_choice),
+        must_call=must_call,
+        goes_on=goes_on,
     )
 
 
@@ -212,10 +203,9 @@ def _arguments(arguments: str | dict[str, Any] | None, place: str) -> str:
     return arguments
 
 
-def _tools(body: ChatRequest) -> Sequence[Mapping[str, Any]] | None:
-    for index, tool in enumerate(body.tools or ()):
+def _check_tools(tools: Sequence[Mapping[str, Any]]) -> None:
+    for index, tool in enumerate(tools):
         check_function(tool.get("function"), f"tools[{index}].function")
-    return (body.tools or None) if body.tool_choice != "none" else None
 
 
 def _template_options(body: ChatRequest) -> Mapping[str, Any]:

@@ -41,13 +41,7 @@ class CompletionAnswer:
         self._wants_logprobs = wants_logprobs
         self._names_ids = names_ids
         self._logprobs: defaultdict[int, CompletionLogprobs] = defaultdict(partial(CompletionLogprobs, by_id=names_ids))
-        self._common = {
-            "id": stamp.request_id,
-            "object": "text_completion",
-            "created": stamp.created,
-            "model": stamp.model,
-            "system_fingerprint": stamp.fingerprint,
-        }
+        self._common = stamp.openai_object("text_completion")
         self._head = b"data: " + encode(self._common)[:-1] + b',"choices":[{"index":'
         self._tail = b',"finish_reason":null}]' + (b',"usage":null' if wants_usage_chunk else b"") + b"}\n\n"
 

@@ -4,22 +4,23 @@ Refuses to know tokenizers. Called by `memra.http.routes.completions`.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from memra.errors import InvalidRequestError
 from memra.http.request_headers import Caller
-from memra.http.wire.ending_fields import read_ends, read_stop_strings
+from memra.http.wire.ending_fields import read_ends
 from memra.http.wire.foreign_fields import refuse_foreign
-from memra.http.wire.generation_fields import GenerationFields, check_labels, read_affinity
+from memra.http.wire.generation_fields import GenerationFields, read_generation
 from memra.http.wire.grammar_fields import read_grammar
-from memra.http.wire.likelihood_fields import read_choices, read_completion_logprobs
+from memra.http.wire.likelihood_fields import read_completion_logprobs
 from memra.http.wire.refusal import refuse, refuse_unsupported
-from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids, read_token_ids
+from memra.http.wire.sampling_fields import read_count, read_token_ids
 from memra.http.wire.thinking_fields import read_thinking, refuse_thinking
 from memra.messages.generation import ChatPrompt, GenerationRequest, Prompt, TextPrompt, TokenPrompt
-from memra.types import ModelName, RequestId
+from memra.types import RequestId
 
 
 class CompletionRequest(GenerationFields, kw_only=True):
@@ -46,38 +47,23 @@ def read_completion_request(body: CompletionRequest, *, request_id: RequestId, c
     """
     refuse_foreign(body)
     _check_unsupported_here(body)
-    check_labels(body)
     prompt, *further_prompts = _prompts(body)
-    num_choices = read_choices(body.n)
-    if num_choices * (1 + len(further_prompts)) > MAX_ANSWERS:
-        refuse("prompt", f"so few prompts that they have at most {MAX_ANSWERS} answers together")
     num_top_logprobs = read_completion_logprobs(body.logprobs)
+    request = read_generation(
+        body, request_id=request_id, caller=caller, prompt=prompt, num_top_logprobs=num_top_logprobs
+    )
+    if request.num_choices * (1 + len(further_prompts)) > MAX_ANSWERS:
+        refuse("prompt", f"so few prompts that they have at most {MAX_ANSWERS} answers together")
     max_tokens = read_count("max_tokens", body.max_tokens)
     grammar = read_grammar(body)
-    return GenerationRequest(
-        request_id=request_id,
-        model=ModelName(body.model),
-        prompt=prompt,
+    return replace(
+        request,
         further_prompts=tuple(further_prompts),
-        num_choices=num_choices,
         wants_echo=bool(body.echo),
         scores_prompt=bool(body.echo) and num_top_logprobs is not None,
-        sampling=read_sampling(body, num_top_logprobs=num_top_logprobs),
         max_new_tokens=max_tokens,
-        stop_strings=read_stop_strings(body.stop),
-        stop_token_ids=read_stop_token_ids(body.stop_token_ids),
-        lane=caller.lane,
-        api_key=caller.api_key,
-        traceparent=caller.traceparent,
-        has_seed=body.seed is not None,
-        is_stream=bool(body.stream),
-        timeout_ms=read_count("timeout_ms", body.timeout_ms),
-        affinity=read_affinity(body, caller),
-        cache_salt=body.cache_salt or "",
-        max_context_tokens=read_count("max_ctx", body.max_ctx),
         grammar=grammar,
         ends=read_ends(body, max_tokens=max_tokens, bound_by=None if grammar is None else grammar.param),
-        client_id=caller.client_id,
     )
 
 

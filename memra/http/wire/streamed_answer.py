@@ -1,7 +1,7 @@
 """What a stream needs of a shape of answers, and of those that number the items of an answer.
 
-Refuses to know the shapes: `memra.http.wire.answer.Answer` is one of the first kind by what it can do, and
-`responses_answer` and `messages_answer` are of the second. Called through by `memra.http.event_stream`.
+Refuses to know the shapes: those of `memra.http.wire.answer.Answer` are of the first kind, `responses_answer` and
+`messages_answer` of the second. Called through by `memra.http.event_stream`.
 """
 
 from typing import Protocol
