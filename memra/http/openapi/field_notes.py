@@ -124,7 +124,7 @@ _GENERATION: Mapping[str, FieldNote] = {
     "max_ctx": FieldNote("Longest prompt and answer together, in tokens.", _COUNT),
     "timeout_ms": FieldNote("Deadline: of the whole answer, or of the first token where it is streamed.", _COUNT),
     "stop": FieldNote(f"Texts that end the answer and are not part of it, at most {ending_fields.MAX_STOPS}."),
-    "stop_token_ids": FieldNote("Tokens that end the answer.", {"maxItems": sampling_fields.MAX_STOP_TOKENS}),
+    "stop_token_ids": FieldNote("Tokens that end the answer.", {"maxItems": ending_fields.MAX_STOP_TOKENS}),
     "min_tokens": FieldNote("Shortest answer, in tokens: the model may not end it before.", _COUNT),
     "ignore_eos": FieldNote("True goes on where the model would end, up to the longest answer."),
     "include_stop_str_in_output": FieldNote("True leaves the text of `stop` that ended the answer in it."),

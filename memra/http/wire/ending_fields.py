@@ -6,13 +6,14 @@ Refuses to know tokenizers. The names are OpenAI's where it has one and vLLM's o
 
 from memra.errors import InvalidRequestError
 from memra.http.wire.refusal import refuse
-from memra.http.wire.sampling_fields import read_count
+from memra.http.wire.sampling_fields import read_count, read_token_ids
 from memra.http.wire.thinking_fields import ThinkingFields
 from memra.messages.generation import EndRules
 
 MAX_STOPS = 16
 MAX_STOP_BYTES = 1024
 MAX_STOPS_BYTES = 4096
+MAX_STOP_TOKENS = 16
 
 
 class EndingFields(ThinkingFields, kw_only=True):  # msgspec's structs cannot have two bases with fields
@@ -41,6 +42,17 @@ def read_stop_strings(stop: str | list[str] | None) -> tuple[str, ...]:
             f"at most {MAX_STOPS} strings of at most {MAX_STOP_BYTES} bytes each and {MAX_STOPS_BYTES} bytes together",
         )
     return tuple(text for text in stops if text)
+
+
+def read_stop_token_ids(token_ids: list[int] | None) -> frozenset[int]:
+    """Return the stop tokens.
+
+    Raises:
+        InvalidRequestError: too many, or as `read_token_ids`.
+    """
+    if token_ids and len(token_ids) > MAX_STOP_TOKENS:
+        refuse("stop_token_ids", f"at most {MAX_STOP_TOKENS} token ids")
+    return frozenset(read_token_ids("stop_token_ids", token_ids))
 
 
 def read_ends(fields: EndingFields, *, max_tokens: int | None, bound_by: str | None) -> EndRules:

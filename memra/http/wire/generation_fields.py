@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from memra.http.request_headers import MAX_LABEL_BYTES, Caller, is_label
-from memra.http.wire.ending_fields import read_stop_strings
+from memra.http.wire.ending_fields import read_stop_strings, read_stop_token_ids
 from memra.http.wire.foreign_fields import ForeignFields
 from memra.http.wire.likelihood_fields import read_choices
 from memra.http.wire.refusal import refuse
-from memra.http.wire.sampling_fields import read_count, read_sampling, read_stop_token_ids
+from memra.http.wire.sampling_fields import read_count, read_sampling
 from memra.messages.generation import GenerationRequest, Prompt
 from memra.types import ModelName, RequestId
 

@@ -22,7 +22,6 @@ MAX_PENALTY = 100.0
 
 MIN_REPETITION_PENALTY = 0.01
 MAX_REPETITION_PENALTY = 100.0
-MAX_STOP_TOKENS = 16
 
 
 class SamplingFields(GrammarFields, kw_only=True):  # msgspec's structs cannot have two bases with fields
@@ -89,17 +88,6 @@ def read_token_ids(param: str, token_ids: list[int] | None) -> tuple[int, ...]:
     if token_ids and not (min(token_ids) >= 0 and max(token_ids) <= MAX_INT):
         refuse(param, f"token ids from 0 to {MAX_INT}")
     return tuple(token_ids or ())
-
-
-def read_stop_token_ids(token_ids: list[int] | None) -> frozenset[int]:
-    """Return the stop tokens.
-
-    Raises:
-        InvalidRequestError: too many, or as `read_token_ids`.
-    """
-    if token_ids and len(token_ids) > MAX_STOP_TOKENS:
-        refuse("stop_token_ids", f"at most {MAX_STOP_TOKENS} token ids")
-    return frozenset(read_token_ids("stop_token_ids", token_ids))
 
 
 def _between(param: str, value: float | None, low: float, high: float, *, default: float) -> float:
