@@ -24,6 +24,7 @@ from memra.actors.admission import Admission
 from memra.actors.base import ActorSystem, Ref, stop_actor, tell_if_alive
 from memra.actors.bridge import ActorHouse
 from memra.actors.catalogue import Catalogue, CatalogueEntry
+from memra.actors.doorkeeper import Doorkeeper
 from memra.actors.fault_injection import FaultPlan
 from memra.actors.gpu_faults import GpuRecord
 from memra.actors.gpu_watch import GpuSources, watch_gpu
@@ -50,7 +51,8 @@ from memra.engine.executor_choice import ExecutorChoice, choose_executor, runs_o
 from memra.engine.host_shares import HostShares
 from memra.engine.host_tier import open_host_store
 from memra.errors import ConfigurationError, HandoffError, MemraError
-from memra.gate.keys import KeyCheck
+from memra.gate.keyring_source import KeyringSource, open_keyring
+from memra.gate.keys import KeyLaw
 from memra.gate.residency import Residency
 from memra.gate.response_cache import ResponseCache
 from memra.http.address import address_of, bind
@@ -87,11 +89,12 @@ def run(settings: Settings) -> int:
     """
     plugins = _load_plugins(settings)
     spans = SpanExport(plugins.telemetry_exporters, version=__version__)
+    keyring = open_keyring(settings.gate.api_keys)
     with closing(bind(settings.http.address)) as listener:
         _refuse_open_address(settings)
         choice = choose_executor(settings.engine)
         models = ServedModels(settings, choice, plugins)
-        plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener)
+        plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener, keyring)
         try:
             exit_code = run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
         except BaseExceptionGroup as group:
@@ -155,11 +158,12 @@ def _refuse_open_address(settings: Settings) -> None:
     Raises:
         ConfigurationError: says how to set a key, or how to insist.
     """
-    if settings.gate.api_key or settings.http.allow_open_bind or _is_loopback(settings.http.address):
+    has_keys = bool(settings.gate.api_key or settings.gate.api_keys)
+    if has_keys or settings.http.allow_open_bind or _is_loopback(settings.http.address):
         return
     raise ConfigurationError(
-        f"{settings.http.address} is open to the network, but there is no key; set MEMRA_API_KEY, listen on 127.0.0.1, "
-        "or insist with MEMRA_ALLOW_OPEN_BIND=1"
+        f"{settings.http.address} is open to the network, but there is no key; set MEMRA_API_KEY or MEMRA_API_KEYS, "
+        "listen on 127.0.0.1, or insist with MEMRA_ALLOW_OPEN_BIND=1"
     )
 
 
@@ -182,6 +186,7 @@ class _Plan:
     first: Mapping[ModelName, ServedModel]
     choice: ExecutorChoice
     listener: socket
+    keyring: KeyringSource | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +254,6 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
     admission = Admission.start(
         system,
         models=catalogue.names,
-        keys=KeyCheck(settings.gate.api_key),
         slots=slot_table(settings.gate),
         observe=plan.plugins.request_ended,
         pulse=pulse,
@@ -295,7 +299,8 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         answers=answers,
         deadlines=deadline_rules(settings),
     )
-    front = ActorHouse(stations, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse)
+    doorkeeper = Doorkeeper(KeyLaw(settings.gate.api_key), plan.keyring, authenticate=plan.plugins.authenticate)
+    front = ActorHouse(stations, doorkeeper=doorkeeper, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse)
     return _House(ingress, admission, keeper, templating, binding, shelf, worker, lifecycle, front, backends)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from memra import __version__
 from memra.cli_bench import command as bench_command
 from memra.cli_doctor import command as doctor_command
+from memra.cli_keys import command as keys_command
 from memra.cli_models import command as models_command
 from memra.cli_plugins import command as plugins_command
 from memra.cli_plugins.own_commands import OWN_COMMANDS
@@ -76,6 +77,7 @@ def _parser(*, with_plugins: bool = False) -> argparse.ArgumentParser:
         ("doctor", "say what memra finds on this machine", doctor_command),
         ("models", "look at models without serving them", models_command),
         ("plugins", "list plugins", plugins_command),
+        ("keys", "make, disable and list API keys", keys_command),
     ):
         command.add_arguments(commands.add_parser(name, help=line, description=command.run.__doc__))
     if with_plugins:

@@ -30,6 +30,7 @@ ROOMS: dict[str, set[str]] = {
     "http": SHARED | {"http", "actors.contract"},
     "memra_kernels": {"memra_kernels"},
     "cli_doctor": SHARED | {"cli_doctor", "engine", "identity", "loading", "memra_kernels"},
+    "cli_keys": SHARED | {"cli_keys", "gate"},
     "cli_plugins": SHARED | {"cli_plugins", "plugins", "http"},
     "cli_models": SHARED | {"cli_models", "chat", "engine", "layers", "loading", "models", "memra_kernels"},
     "cli_bench": SHARED

@@ -1,13 +1,14 @@
 """Admission: decides who comes in, and writes down how each request ended.
 
-It accepts `CheckKey` (asked; answered with None), `FindRequests` (asked; answered with the ids of a key's requests of
-some name), `AdmitRequest` (asked; answered with `RequestAdmitted`) and, once the size of an admitted request is known,
-`ReserveWork` (asked; answered with `WorkReserved`), all of which it may refuse with a `RequestError`;
+It accepts `FindRequests` (asked; answered with the ids of a tenant's requests of some name), `AdmitRequest` (asked;
+answered with `RequestAdmitted`) and, once the size of an admitted request is known, `ReserveWork` (asked; answered with
+`WorkReserved`), both of which it may refuse with a `RequestError`;
 `ReportAdmissions` (asked; answered with `AdmissionsReported`); and, told, `ReleaseSlot` and `RefuseNewWork`. For every
 request that was let in it hands one `RequestEnded` to an observer; one that is refused a place at the worker was not
-let in. The checks come in the order key, model, drain, lane, slot, so that nobody without a key learns anything. A
-failing observer is logged and disturbs nobody. The policies are `memra.gate`'s and `memra.lanes`'; here are only their
-state's one owner and the worker's gauges, read and never waited for.
+let in. Who sends a request was found at the door and is believed. The checks come in the order model, drain, slot of
+the tenant and of the lane, room of the lane. A failing observer is logged and disturbs nobody. The policies are
+`memra.gate`'s and `memra.lanes`'; here are only their state's one owner and the worker's gauges, read and never waited
+for.
 """
 
 import logging
@@ -22,7 +23,6 @@ from memra.actors.pulse import WorkerPulse
 from memra.actors.trio_actor import TrioActor
 from memra.actors.work_desk import WorkDesk
 from memra.errors import BusyError, DrainingError, RequestError, UnknownModelError
-from memra.gate.keys import KeyCheck
 from memra.gate.queueing import QueueLimits
 from memra.gate.slot_reset import SlotReset
 from memra.gate.slots import SlotTable, SlotTaken
@@ -31,7 +31,6 @@ from memra.lanes.policy import LanePolicy, LaneVerdict
 from memra.messages.admission import (
     AdmissionsReported,
     AdmitRequest,
-    CheckKey,
     FindRequests,
     ReleaseSlot,
     ReportAdmissions,
@@ -59,7 +58,7 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """What admission goes by, beside keys and slots.
+    """What admission goes by, beside slots.
 
     Attributes:
         lanes: how dark lanes make way.
@@ -89,7 +88,6 @@ class Admission(TrioActor):
         system: ActorSystem,
         *,
         models: Collection[ModelName],
-        keys: KeyCheck,
         slots: SlotTable,
         observe: Callable[[RequestEnded], None],
         pulse: WorkerPulse,
@@ -100,7 +98,6 @@ class Admission(TrioActor):
         Args:
             system: the loop.
             models: names that are served; may grow while the actor lives.
-            keys: knows the server's API key.
             slots: owned by this actor from now on.
             observe: called in the trio thread with the record of each request that was admitted.
             pulse: where the worker leaves its gauges.
@@ -108,7 +105,6 @@ class Admission(TrioActor):
         """
         super().__init__(system)
         self._models = models
-        self._keys = keys
         self._slots = slots
         self._observe = observe
         self._rules = rules or AdmissionRules()
@@ -123,10 +119,8 @@ class Admission(TrioActor):
     ) -> RequestAdmitted | WorkReserved | AdmissionsReported | tuple[RequestId, ...] | None:
         """Handle one message; see the module for those accepted."""
         match message:
-            case CheckKey(api_key):
-                self._keys.identify(api_key)
-            case FindRequests(name, api_key):
-                return self._find(name, api_key)
+            case FindRequests(name, tenant):
+                return self._find(name, tenant)
             case AdmitRequest():
                 with stage_span(names.SPAN_ADMISSION, message.traceparent):
                     return self._admit(message)
@@ -142,8 +136,7 @@ class Admission(TrioActor):
                 raise UnknownMessageError(self, message)
         return None
 
-    def _find(self, name: str, api_key: str | None) -> tuple[RequestId, ...]:
-        tenant = self._keys.identify(api_key)
+    def _find(self, name: str, tenant: str) -> tuple[RequestId, ...]:
         return tuple(
             request_id
             for request_id, guest in self._guests.items()
@@ -151,7 +144,6 @@ class Admission(TrioActor):
         )
 
     def _admit(self, request: AdmitRequest) -> RequestAdmitted:
-        tenant = self._keys.identify(request.api_key)
         if request.part_of is not None:
             return self._admit_part(request, self._guests[request.part_of])
         if request.model not in self._models:
@@ -164,13 +156,15 @@ class Admission(TrioActor):
         taken = self._take_slot(request)
         admitted = RequestAdmitted(
             request_id=request.request_id,
-            tenant=tenant,
+            tenant=request.identity.tenant,
             lane=request.lane,
             slots_limit=taken.limit,
             slots_remaining=taken.remaining,
             slots_reset_s=self._reset_s(),
         )
         self._guests[request.request_id] = _Guest(request.model, admitted, request.client_id)
+        where = (request.request_id, admitted.tenant, request.lane.value, request.model)
+        log.info("[meter] admit id=%s tenant=%s lane=%s model=%s", *where)
         return admitted
 
     def _admit_part(self, request: AdmitRequest, whole: _Guest) -> RequestAdmitted:
@@ -180,9 +174,12 @@ class Admission(TrioActor):
         return admitted
 
     def _take_slot(self, request: AdmitRequest) -> SlotTaken:
-        """Hold a slot, if the lane has one and need not make way."""
+        """Hold a slot, if the tenant and the lane have one and the lane need not make way."""
+        identity = request.identity
         try:
-            taken = self._slots.take(request.request_id, request.lane)
+            taken = self._slots.take(
+                request.request_id, request.lane, tenant=identity.tenant, tenant_limit=identity.max_inflight
+            )
         except BusyError as error:
             self._num_shed[request.lane] += 1
             error.slots_reset_s = self._reset_s()

@@ -15,6 +15,7 @@ from memra.actors.base import Ref, ask
 from memra.actors.catalogue import Catalogue
 from memra.actors.choices import has_several_answers, open_choices
 from memra.actors.contract import Reply
+from memra.actors.doorkeeper import Doorkeeper
 from memra.actors.house_stay import Stations
 from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, public_metrics
 from memra.actors.pulse import WorkerPulse
@@ -25,8 +26,9 @@ from memra.actors.ticket import Ticket
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.prefix_handoff import ExportReport
 from memra.errors import DrainingError, OverloadedError, UnknownRequestError
-from memra.messages.admission import AdmissionsReported, CheckKey, FindRequests, ReportAdmissions
+from memra.messages.admission import AdmissionsReported, FindRequests, ReportAdmissions
 from memra.messages.generation import GenerationRequest
+from memra.messages.identity import Credentials, Identity
 from memra.messages.lifecycle import HealthReported, ReportHealth
 from memra.messages.models import (
     LoadModel,
@@ -60,16 +62,20 @@ _EXPORT_WITHIN_S = 900.0
 class ActorHouse:
     """The running server."""
 
-    def __init__(self, stations: Stations, *, catalogue: Catalogue, lifecycle: Ref, pulse: WorkerPulse) -> None:
+    def __init__(
+        self, stations: Stations, *, doorkeeper: Doorkeeper, catalogue: Catalogue, lifecycle: Ref, pulse: WorkerPulse
+    ) -> None:
         """Take the addresses.
 
         Args:
             stations: where requests pass.
+            doorkeeper: knows who sends them.
             catalogue: names that are served.
             lifecycle: knows the health.
             pulse: tells how often the worker was restarted.
         """
         self._stations = stations
+        self._doorkeeper = doorkeeper
         self._catalogue = catalogue
         self._lifecycle = lifecycle
         self._pulse = pulse
@@ -136,17 +142,14 @@ class ActorHouse:
         reported: tuple[ModelReported, ...] = await ask(self._stations.keeper, ReportModels())
         return reported
 
-    async def check_key(self, api_key: str | None) -> None:
-        """Say whether a key opens the server, before anything else of a request is read.
+    async def identify(self, credentials: Credentials) -> Identity:
+        """Say who sends a request, before anything else of it is read; whoever that is goes with the request.
 
         Raises:
-            AuthenticationError: no key was sent, or not this one.
-            DrainingError: the house is closed.
+            AuthenticationError: nothing was presented, or nothing that opens this server.
+            ForbiddenError: it is known, and opens nothing any more.
         """
-        try:
-            await ask(self._stations.admission, CheckKey(api_key))
-        except ActorDeadError:
-            raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
+        return await self._doorkeeper.identify(credentials)
 
     @asynccontextmanager
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator[Reply]:
@@ -195,19 +198,18 @@ class ActorHouse:
         """
         return await detokenize(request, self._stations)
 
-    async def cancel(self, name: str, api_key: str | None) -> None:
+    async def cancel(self, name: str, identity: Identity) -> None:
         """End requests under way: whoever reads their answers gets a `RequestCancelledError` behind what is there.
 
         Args:
             name: the id of one, or what the client itself called one or several.
-            api_key: of the client.
+            identity: of the client.
 
         Raises:
-            AuthenticationError: the key opens nothing here.
-            UnknownRequestError: no such request of this key is under way.
+            UnknownRequestError: no such request of this tenant is under way.
         """
         try:
-            found: tuple[RequestId, ...] = await ask(self._stations.admission, FindRequests(name, api_key))
+            found: tuple[RequestId, ...] = await ask(self._stations.admission, FindRequests(name, identity.tenant))
             if any([await ask(self._stations.ingress, CancelReply(request_id)) for request_id in found]):
                 return
         except ActorDeadError:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyPart
+from memra.messages.identity import Credentials, Identity
 from memra.messages.lifecycle import HealthReported
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.types import ModelName, ModelTask
@@ -51,15 +52,12 @@ class House(Protocol):
         """Values of a vector of a model; None for one that makes none, and until it was opened once."""
         ...
 
-    async def check_key(self, api_key: str | None) -> None:
-        """Say whether a key opens the server, before anything else of a request is read.
-
-        Args:
-            api_key: the bearer token as sent, or None.
+    async def identify(self, credentials: Credentials) -> Identity:
+        """Say who sends a request, before anything else of it is read; whoever that is goes with the request.
 
         Raises:
-            AuthenticationError: no key was sent, or not this one.
-            DrainingError: the house is closed.
+            AuthenticationError: nothing was presented, or nothing that opens this server.
+            ForbiddenError: it is known, and opens nothing any more.
         """
         ...
 
@@ -94,16 +92,15 @@ class House(Protocol):
         """
         ...
 
-    async def cancel(self, name: str, api_key: str | None) -> None:
+    async def cancel(self, name: str, identity: Identity) -> None:
         """End requests under way: whoever reads their answers gets a `RequestCancelledError` behind what is there.
 
         Args:
             name: the id of one, or what the client itself called one or several.
-            api_key: of the client.
+            identity: of the client.
 
         Raises:
-            AuthenticationError: the key opens nothing here.
-            UnknownRequestError: no such request of this key is under way.
+            UnknownRequestError: no such request of this tenant is under way.
         """
         ...
 

@@ -115,7 +115,7 @@ class RequestWalk:
                 request.request_id,
                 request.model,
                 request.lane,
-                api_key=request.api_key,
+                identity=request.identity,
                 traceparent=self._trace.traceparent,
                 part_of=request.part_of,
                 client_id=request.client_id,
@@ -133,7 +133,7 @@ class RequestWalk:
             max_context_tokens=request.max_context_tokens,
             param=request.prompt.param,
         )
-        prompt = self._prompt(rendered, budget, namespace=namespace_of(admitted.tenant, request.cache_salt))
+        prompt = self._prompt(rendered, budget, namespace=namespace_of(request.identity, request.cache_salt))
         if self._stations.answers is not None:
             answer = await self._claim(self._stations.answers, prompt, budget, admitted=admitted, stream=stream)
             if answer is not None:

@@ -106,7 +106,7 @@ class TextWalk:
                 request.request_id,
                 request.model,
                 request.lane,
-                api_key=request.api_key,
+                identity=request.identity,
                 traceparent=self._trace.traceparent,
             )
         )

@@ -12,9 +12,7 @@ from memra.engine.host_store import BlobHandle, HostStore
 from memra.engine.prefix_tree import PrefixNode, Snapshot
 from memra.engine.recency_queue import RecencyQueue
 from memra.errors import LostBlobError
-
-DEFAULT_TENANT = "default"
-"""Who owns a namespace that names no tenant."""
+from memra.messages.identity import DEFAULT_TENANT
 
 Demoted = PrefixNode | Snapshot
 

@@ -23,7 +23,7 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
         "request_id": "names the request",
         "max_new_tokens": "the budget and the worker's prompt hold what came of it",
         "lane": "decides when, not what",
-        "api_key": "the tenant stands for it",
+        "identity": "the tenant and the prompt's namespace stand for it",
         "traceparent": "names the trace",
         "has_seed": "the seed itself is keyed where it is used",
         "may_reuse_answer": "true for every request with a key",

@@ -23,7 +23,7 @@ from memra.http.event_stream import EventStream
 from memra.http.exchange import current_exchange
 from memra.http.ignored_fields import IgnoredFields
 from memra.http.request_body import discard, read_json
-from memra.http.request_headers import Caller, read_caller, read_key
+from memra.http.request_headers import Caller, read_caller, read_credentials
 from memra.http.request_ids import new_id
 from memra.http.slot_headers import slot_headers
 from memra.http.wire.answer import Answer, Stamp, WholeChoice
@@ -75,8 +75,8 @@ async def read_request(
         HTTPException: the body is not JSON by its type, or did not arrive in time.
     """
     try:
-        await door.house.check_key(read_key(request.headers))
-        caller = read_caller(request.headers)
+        identity = await door.house.identify(read_credentials(request.headers))
+        caller = read_caller(request.headers, identity)
         body, ignored = await read_json(request, decoder, settings=door.settings, admission=door.bodies)
     except (RequestError, HTTPException):
         await discard(request)

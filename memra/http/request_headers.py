@@ -1,6 +1,6 @@
 """What the headers of a generation request say: who asks, in which lane and conversation, under which trace.
 
-Refuses to judge keys: `memra.gate` does. Called by the generation routes.
+Refuses to judge keys: the house does. Called by the generation routes.
 """
 
 import re
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from werkzeug.datastructures import Headers
 
-from memra.errors import InvalidLaneError, InvalidRequestError
+from memra.errors import ForbiddenError, InvalidLaneError, InvalidRequestError
+from memra.messages.identity import ANYBODY, Credentials, Identity, KeyClass
 from memra.types import Lane
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -28,38 +29,40 @@ class Caller:
     """The part of a request that is not in its body.
 
     Attributes:
-        api_key: the key as sent, or None.
+        identity: whoever sends it.
         traceparent: W3C trace context, or None.
         conversation: from `x-session-id`, or None.
         client_id: from `x-request-id`: the client's own name for the request, or None.
     """
 
     lane: Lane
-    api_key: str | None = field(default=None, repr=False)
+    identity: Identity = ANYBODY
     traceparent: str | None = None
     conversation: str | None = field(default=None, repr=False)
     client_id: str | None = field(default=None, repr=False)
 
 
-def read_key(headers: Headers) -> str | None:
-    """Return the key as sent, or None; nothing else is looked at, so that the key can be judged first.
+def read_credentials(headers: Headers) -> Credentials:
+    """Return what the client presents; nothing is judged, so that this can be judged before all else.
 
-    It is the bearer token or, as Anthropic's clients send it, the header `x-api-key`.
+    The key is the bearer token or, as Anthropic's clients send it, the header `x-api-key`.
     """
-    return _bearer(headers.get("authorization", "")) or headers.get("x-api-key", "").strip() or None
+    key = _bearer(headers.get("authorization", "")) or headers.get("x-api-key", "").strip() or None
+    return Credentials(key, {name.lower(): value for name, value in headers})
 
 
-def read_caller(headers: Headers) -> Caller:
-    """Read the headers.
+def read_caller(headers: Headers, identity: Identity = ANYBODY) -> Caller:
+    """Read the headers of somebody's request.
 
     Raises:
+        ForbiddenError: `x-lane` names a lane that is not for this key.
         InvalidLaneError: `x-lane` names no lane.
         InvalidRequestError: a name is too long, or holds control characters.
     """
     trace = headers.get("traceparent", "")
     return Caller(
-        lane=_lane(headers.get("x-lane")),
-        api_key=read_key(headers),
+        lane=_lane(headers.get("x-lane"), identity.key_class),
+        identity=identity,
         traceparent=trace if _TRACEPARENT.fullmatch(trace) else None,
         conversation=_label(headers, "x-session-id"),
         client_id=_label(headers, "x-request-id"),
@@ -80,14 +83,18 @@ def _label(headers: Headers, header: str) -> str | None:
     return name.strip() or None
 
 
-def _lane(name: str | None) -> Lane:
+def _lane(name: str | None, key_class: KeyClass) -> Lane:
     if name is None:
-        return Lane.INTERACTIVE
+        return key_class.default_lane
     try:
-        return Lane(name.strip().lower())
+        lane = Lane(name.strip().lower())
     except ValueError:
         lanes = ", ".join(lane.value for lane in Lane)
         raise InvalidLaneError(f"The header x-lane must be one of {lanes}.", param="x-lane") from None
+    if not key_class.may_use(lane):
+        lanes = " or ".join(lane.value for lane in Lane if key_class.may_use(lane))
+        raise ForbiddenError(f"This key is not for the {lane.value} lane; send x-lane: {lanes}.", param="x-lane")
+    return lane
 
 
 def _bearer(value: str) -> str | None:

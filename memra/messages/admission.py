@@ -4,14 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memra.messages.generation import Usage
+from memra.messages.identity import ANYBODY, Identity
 from memra.types import Lane, ModelName, RequestId, StopCause
-
-
-@dataclass(frozen=True, slots=True)
-class CheckKey:
-    """Ask whether a key opens the server; answered with None, or refused with an `AuthenticationError`."""
-
-    api_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +13,7 @@ class AdmitRequest:
     """Ask for a slot; answered with `RequestAdmitted`, or refused with a `RequestError`.
 
     Attributes:
+        identity: whoever sends it, as it was found at the door.
         part_of: a request that holds a slot; this one runs under the same.
         client_id: the client's own name for it, by which it can be found too; None has none.
     """
@@ -26,7 +21,7 @@ class AdmitRequest:
     request_id: RequestId
     model: ModelName
     lane: Lane
-    api_key: str | None = field(default=None, repr=False)
+    identity: Identity = ANYBODY
     traceparent: str | None = None
     part_of: RequestId | None = None
     client_id: str | None = field(default=None, repr=False)
@@ -38,7 +33,7 @@ class RequestAdmitted:
 
     Attributes:
         tenant: who pays; `default` on a server without keys.
-        slots_limit, slots_remaining: of the lane, this request included.
+        slots_limit, slots_remaining: of the lane, or of the tenant where that has fewer; this request included.
         slots_reset_s: whole seconds after which a slot may be free, where none is.
     """
 
@@ -52,16 +47,14 @@ class RequestAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class FindRequests:
-    """Ask for the requests in the house that belong to a key's owner and have a name; answered with their ids.
-
-    Refused with an `AuthenticationError` where the key opens nothing.
+    """Ask for the requests in the house that belong to a tenant and have a name; answered with their ids.
 
     Attributes:
         name: the id of one, or what the client itself called some.
     """
 
     name: str
-    api_key: str | None = field(default=None, repr=False)
+    tenant: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 from memra.messages.constraint import AnswerGrammar
+from memra.messages.identity import ANYBODY, Identity
 from memra.messages.sampling import SamplingParams
 from memra.types import CacheStatus, Lane, ModelName, RequestId, StopCause, TokenId
 
@@ -112,7 +113,7 @@ class GenerationRequest:
         max_new_tokens: as asked; None means up to the end of the context.
         stop_strings: the text ends before the earliest of these.
         stop_token_ids: further tokens that end the text; they come before the model's own and are no part of the usage.
-        api_key: the bearer token as sent, or None.
+        identity: whoever sends it, as it was found at the door.
         traceparent: W3C trace context, or None.
         has_seed: the client chose the seed; otherwise it is a fresh random one.
         cache_salt: nothing that was computed for one salt is used for another; empty where the client sent none.
@@ -140,7 +141,7 @@ class GenerationRequest:
     stop_strings: tuple[str, ...] = ()
     stop_token_ids: frozenset[TokenId] = frozenset()
     lane: Lane = Lane.INTERACTIVE
-    api_key: str | None = field(default=None, repr=False)
+    identity: Identity = ANYBODY
     traceparent: str | None = None
     has_seed: bool = False
     cache_salt: str = field(default="", repr=False)

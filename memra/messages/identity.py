@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from memra.types import Lane
+
 DEFAULT_TENANT = "default"
 """Who pays on an open server, and on one with a single key."""
 
@@ -14,6 +16,15 @@ class KeyClass(StrEnum):
     INTERACTIVE = "interactive"
     BATCH = "batch"
     """Everything but the interactive lane; `harvest` where the request names none."""
+
+    @property
+    def default_lane(self) -> Lane:
+        """The lane of a request that names none."""
+        return Lane.HARVEST if self is KeyClass.BATCH else Lane.INTERACTIVE
+
+    def may_use(self, lane: Lane) -> bool:
+        """Whether a request may ask for a lane."""
+        return self is not KeyClass.BATCH or lane is not Lane.INTERACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +57,7 @@ class Identity:
     key_class: KeyClass = KeyClass.INTERACTIVE
     max_inflight: int | None = None
     is_named: bool = False
+
+
+ANYBODY = Identity()
+"""Whoever comes to an open server."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import Prompt, TextPrompt, TokenPrompt
+from memra.messages.identity import ANYBODY, Identity
 from memra.types import Lane, ModelName, ModelTask, RequestId, TokenId
 
 
@@ -33,6 +34,7 @@ class TextsRequest:
         task: what the model has to do; `TextPair` goes with `RANK` alone, the others with `EMBED`.
         texts: at least one.
         param: request field that the texts came in, for errors.
+        identity: whoever sends it, as it was found at the door.
         timeout_ms: how long it may take; None as long as anybody may.
     """
 
@@ -42,7 +44,7 @@ class TextsRequest:
     texts: tuple[PoolableText, ...]
     param: str
     lane: Lane = Lane.INTERACTIVE
-    api_key: str | None = field(default=None, repr=False)
+    identity: Identity = ANYBODY
     traceparent: str | None = None
     timeout_ms: int | None = None
 

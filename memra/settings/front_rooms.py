@@ -87,7 +87,7 @@ class HttpSettings:
     )
     allow_open_bind: bool = setting(
         False,
-        "Allow an address other than loopback although no API key is set.",
+        "Allow an address other than loopback although the server has no keys.",
         env="MEMRA_ALLOW_OPEN_BIND",
         parse=parse_switch,
     )
@@ -98,7 +98,16 @@ class GateSettings:
     """Who may come in, and how much."""
 
     api_key: str | None = setting(
-        None, "The one bearer key that opens the server; unset: open to all.", env="MEMRA_API_KEY", secret=True
+        None,
+        "The one bearer key that opens the server; unset, and no `api_keys`: open to all.",
+        env="MEMRA_API_KEY",
+        secret=True,
+    )
+    api_keys: str | None = setting(
+        None,
+        "The keys of tenants: a file that `memra keys` writes, or `tenant:sha256[:lane],...`; unset: none.",
+        env="MEMRA_API_KEYS",
+        secret=True,
     )
     context_tokens: int = setting(
         8192, "Context given to a request without `max_tokens`.", env="MEMRA_CTX", parse=int, check=at_least(16)

@@ -18,6 +18,7 @@ from memra.actors.admission import Admission, AdmissionRules
 from memra.actors.base import ActorSystem, Ref, stop_actor, tell_if_alive
 from memra.actors.bridge import ActorHouse
 from memra.actors.catalogue import Catalogue, CatalogueEntry
+from memra.actors.doorkeeper import Doorkeeper
 from memra.actors.gpu_faults import GpuRecord
 from memra.actors.gpu_worker import GpuWorker
 from memra.actors.house_stay import Stations
@@ -35,7 +36,7 @@ from memra.actors.watchdog import Watchdog
 from memra.actors.worker_link import WorkerLink
 from memra.errors import UnknownModelError
 from memra.gate.deadlines import DeadlineRules
-from memra.gate.keys import KeyCheck
+from memra.gate.keys import KeyLaw
 from memra.gate.residency import Residency
 from memra.gate.slots import SlotTable, lane_limits
 from memra.messages.admission import RequestEnded
@@ -554,7 +555,7 @@ class HouseOptions:
 
     make_engine: Callable[[], FakeEngine] = FakeEngine
     settings: LifecycleSettings = field(default_factory=LifecycleSettings)
-    api_key: str | None = None
+    doorkeeper: Doorkeeper = field(default_factory=lambda: Doorkeeper(KeyLaw(None)))
     limits: Any = field(default_factory=lane_limits)
     signals: Any = ()
     observe: Callable[[RequestEnded], None] | None = None
@@ -593,7 +594,6 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
     admission = Admission.start(
         system,
         models=catalogue.names,
-        keys=KeyCheck(options.api_key),
         slots=slots,
         observe=options.observe or ended.append,
         pulse=pulse,
@@ -628,7 +628,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         deadlines=options.deadlines,
     )
     return RunningHouse(
-        ActorHouse(stations, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse),
+        ActorHouse(stations, doorkeeper=options.doorkeeper, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse),
         system,
         state,
         replies,

@@ -6,19 +6,22 @@ from typing import Any
 import pytest
 import trio
 
+from memra.actors.doorkeeper import Doorkeeper
 from memra.errors import (
     AuthenticationError,
     BusyError,
     ContextLengthError,
-    DrainingError,
     EngineFaultError,
     OverloadedError,
     TemplateError,
     UnknownModelError,
+    UnknownRequestError,
 )
+from memra.gate.keys import KeyLaw
 from memra.gate.slots import LaneLimit
 from memra.messages.constraint import AnswerGrammar, GrammarKind
 from memra.messages.generation import ChatPrompt, TextPrompt, TokenPrompt
+from memra.messages.identity import ANYBODY, Credentials, Identity
 from memra.messages.work import RequestFailed
 from memra.types import Lane, ModelName, RequestId, StopCause
 
@@ -102,19 +105,53 @@ async def test_a_stop_string_frees_the_row_while_the_client_still_holds_the_answ
         assert running.engine.aborted == ["r1"]
 
 
-async def test_a_key_is_checked_before_anything_else_is_known(kit: Any):
-    async with kit.open_house(api_key="secret") as running:
-        await running.house.check_key("secret")
+async def test_who_sends_a_request_is_found_before_anything_else_is_known(kit: Any):
+    async with kit.open_house(doorkeeper=Doorkeeper(KeyLaw("secret"))) as running:
+        assert await running.house.identify(Credentials("secret")) == ANYBODY
         for wrong in ("wrong", None):
             with pytest.raises(AuthenticationError):
-                await running.house.check_key(wrong)
+                await running.house.identify(Credentials(wrong))
         await running.is_empty()
         assert running.ended == []
-        running.admission.tell("no message")
-        with trio.fail_after(5):
-            await running.state.wait_until_stopped()
-        with pytest.raises(DrainingError):
-            await running.house.check_key("secret")
+
+
+async def test_the_house_believes_whom_the_door_found(kit: Any, caplog: pytest.LogCaptureFixture):
+    caplog.set_level("INFO", logger="memra.actors.admission")
+    async with kit.open_house() as running:
+        who = Identity("acme", "mk-acme-1", max_inflight=3, is_named=True)
+        async with running.house.open_reply(kit.request(identity=who, cache_salt="s", lane=Lane.JUDGE)) as reply:
+            assert (reply.admitted.tenant, reply.admitted.slots_limit, reply.admitted.slots_remaining) == ("acme", 3, 2)
+            assert [part async for part in reply]
+        await running.is_empty()
+        assert running.engine.submitted[0].namespace == "t:acme\x1fs"
+        assert [record.tenant for record in running.ended] == ["acme"]
+    assert "[meter] admit id=r1 tenant=acme lane=judge model=fake" in caplog.text
+
+
+async def test_a_tenants_keys_share_its_slots_and_others_have_their_own(kit: Any):
+    narrow, wide = (Identity("acme", name, max_inflight=limit) for name, limit in (("a", 1), ("b", 2)))
+    async with kit.open_house(make_engine=lambda: kit.Engine(is_manual=True)) as running:
+        async with running.house.open_reply(kit.request("r1", identity=narrow, num_choices=2)):
+            with pytest.raises(BusyError, match="acme has 1 requests under way") as refused:
+                await kit.read(running.house, kit.request("r2", identity=narrow))
+            assert (refused.value.slots_limit, refused.value.slots_remaining) == (1, 0)
+            async with running.house.open_reply(kit.request("r3", identity=wide)) as reply:
+                assert reply.admitted.slots_remaining == 0
+            other = kit.request("r4", identity=Identity("other", max_inflight=1))
+            async with running.house.open_reply(other) as reply:
+                assert reply.admitted.slots_limit == 1
+        running.engine.release()
+        await running.is_empty()
+
+
+async def test_only_the_tenant_of_a_request_ends_it(kit: Any):
+    async with kit.open_house(make_engine=lambda: kit.Engine(is_manual=True)) as running:
+        async with running.house.open_reply(kit.request(identity=Identity("acme"))):
+            with pytest.raises(UnknownRequestError):
+                await running.house.cancel(RequestId("r1"), Identity("other"))
+            await running.house.cancel(RequestId("r1"), Identity("acme", "another key of theirs"))
+        running.engine.release()
+        await running.is_empty()
 
 
 @pytest.mark.parametrize(
@@ -137,8 +174,6 @@ async def test_a_prompt_that_is_too_long_is_blamed_on_the_field_that_was_sent(ki
 @pytest.mark.parametrize(
     ("changes", "error", "param"),
     [
-        ({"api_key": None}, AuthenticationError, None),
-        ({"api_key": "wrong", "model": ModelName("nope")}, AuthenticationError, None),
         ({"model": ModelName("nope")}, UnknownModelError, "model"),
         ({"prompt": TextPrompt("x" * 1000)}, ContextLengthError, "prompt"),
     ],
@@ -146,9 +181,9 @@ async def test_a_prompt_that_is_too_long_is_blamed_on_the_field_that_was_sent(ki
 async def test_a_refused_request_holds_nothing(
     kit: Any, changes: dict[str, Any], error: type[Exception], param: str | None
 ):
-    async with kit.open_house(api_key="secret") as running:
+    async with kit.open_house() as running:
         with pytest.raises(error) as refused:
-            await kit.read(running.house, kit.request(**{"api_key": "secret", **changes}))
+            await kit.read(running.house, kit.request(**changes))
         assert refused.value.param == param
         await running.is_empty()
         assert running.engine.submitted == []

@@ -8,7 +8,6 @@ import pytest
 import trio
 
 from memra.errors import (
-    AuthenticationError,
     BusyError,
     ContextLengthError,
     DeadlineExceededError,
@@ -24,6 +23,7 @@ from memra.errors import (
 )
 from memra.gate.slots import lane_limits
 from memra.messages.generation import TextPrompt
+from memra.messages.identity import ANYBODY, Identity
 from memra.messages.lifecycle import BeginDrain
 from memra.messages.models import ModelTerms
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TokenizeRequest
@@ -160,16 +160,16 @@ async def test_a_deadline_ends_the_wait(kit: Any):
         await running.is_empty()
 
 
-async def test_an_unknown_model_a_wrong_key_and_a_drain_are_refused(kit: Any):
-    async with kit.open_house(api_key="k") as running:
-        with pytest.raises(AuthenticationError):
-            await running.house.pool_texts(texts())
+async def test_an_unknown_model_a_full_tenant_and_a_drain_are_refused(kit: Any):
+    async with kit.open_house() as running:
+        with pytest.raises(BusyError):
+            await running.house.pool_texts(texts(identity=Identity("acme", max_inflight=0)))
         with pytest.raises(UnknownModelError):
-            await running.house.pool_texts(texts(model=ModelName("other"), api_key="k"))
+            await running.house.pool_texts(texts(model=ModelName("other")))
         running.lifecycle.tell(BeginDrain("test"))
         found: list[BaseException] = []
         while not found:
-            await failing(running, texts(api_key="k"), found)
+            await failing(running, texts(), found)
         assert isinstance(found[0], DrainingError)
         await running.is_empty()
 
@@ -194,7 +194,7 @@ async def test_a_cancelled_answer_ends_with_an_error_behind_what_was_there(kit: 
         running.engine.allow(2)
         async with running.house.open_reply(kit.request(max_new_tokens=50)) as reply:
             await anext(reply)
-            await running.house.cancel(RequestId("r1"), None)
+            await running.house.cancel(RequestId("r1"), ANYBODY)
             with pytest.raises(RequestCancelledError):
                 await read_to_end(reply)
         running.engine.release()
@@ -202,21 +202,21 @@ async def test_a_cancelled_answer_ends_with_an_error_behind_what_was_there(kit: 
         assert running.engine.aborted == ["r1"]
         assert (running.ended[0].stop, running.ended[0].failed) == (None, False)
         with pytest.raises(UnknownRequestError, match="'r1'"):
-            await running.house.cancel(RequestId("r1"), None)
+            await running.house.cancel(RequestId("r1"), ANYBODY)
 
 
 async def test_requests_are_cancelled_by_the_name_that_their_client_gave_them(kit: Any):
     async with kit.open_house(make_engine=manual(kit)) as running:
         named = kit.request("r1", client_id="mine", num_choices=2, max_new_tokens=50)
         async with running.house.open_reply(named) as reply, running.house.open_reply(kit.request("r2")) as other:
-            await running.house.cancel("mine", None)
+            await running.house.cancel("mine", ANYBODY)
             with pytest.raises(RequestCancelledError):
                 await read_to_end(reply)
             running.engine.release()
             await read_to_end(other)
         await running.is_empty()
         with pytest.raises(UnknownRequestError, match="'mine'"):
-            await running.house.cancel("mine", None)
+            await running.house.cancel("mine", ANYBODY)
 
 
 async def test_cancelled_texts_end_with_an_error(kit: Any):
@@ -225,19 +225,7 @@ async def test_cancelled_texts_end_with_an_error(kit: Any):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(failing, running, texts(), found)
             await kit.eventually(lambda: running.engine.texts)
-            await running.house.cancel(RequestId("e1"), None)
+            await running.house.cancel(RequestId("e1"), ANYBODY)
         assert isinstance(found[0], RequestCancelledError)
-        running.engine.release()
-        await running.is_empty()
-
-
-async def test_nobody_cancels_without_the_key(kit: Any):
-    async with kit.open_house(api_key="k", make_engine=manual(kit)) as running:
-        async with running.house.open_reply(kit.request(api_key="k")):
-            with pytest.raises(AuthenticationError):
-                await running.house.cancel(RequestId("r1"), "wrong")
-            with pytest.raises(UnknownRequestError):
-                await running.house.cancel(RequestId("r2"), "k")
-            await running.house.cancel(RequestId("r1"), "k")
         running.engine.release()
         await running.is_empty()

@@ -9,6 +9,7 @@ from memra.gate.answer_key import HARMLESS, AnswerKey, answer_key
 from memra.gate.context_budget import TokenBudget
 from memra.messages.constraint import AnswerGrammar, GrammarKind
 from memra.messages.generation import ChatPrompt, EndRules, GenerationRequest, TextPrompt, TokenPrompt
+from memra.messages.identity import Identity
 from memra.messages.sampling import SamplingParams
 from memra.messages.work import SubmitPrompt
 from memra.types import Lane, ModelName, RequestId
@@ -33,7 +34,7 @@ OTHER: dict[type, dict[str, Any]] = {
         "stop_strings": ("x",),
         "stop_token_ids": frozenset({4}),
         "lane": Lane.HARVEST,
-        "api_key": "k",
+        "identity": Identity(principal="k"),
         "traceparent": "t",
         "has_seed": 1,  # without a seed there is no key at all
         "cache_salt": "s",

@@ -18,6 +18,7 @@ from memra.http.app import build_app
 from memra.http.serve import serve
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
+from memra.messages.identity import Credentials, Identity, KeyClass
 from memra.messages.lifecycle import HealthReported
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.messages.work import WorkerBeat
@@ -58,9 +59,12 @@ class FakeHouse:
     num_open: int = 0
     contexts: dict[str, int] = field(default_factory=dict)
     tasks: dict[str, ModelTask] = field(default_factory=dict)
+    presented: list[Credentials] = field(default_factory=list)
+    key_class: KeyClass = KeyClass.INTERACTIVE
     texts: list[TextsRequest] = field(default_factory=list)
     tokenized: list[TokenizeRequest] = field(default_factory=list)
     cancellable: set[str] = field(default_factory=set)
+    cancelling: list[Identity] = field(default_factory=list)
 
     def task(self, model: str) -> ModelTask | None:
         return self.tasks.get(model)
@@ -87,17 +91,20 @@ class FakeHouse:
     async def detokenize(self, request: DetokenizeRequest) -> str:
         return "".join(map(chr, request.token_ids))
 
-    async def cancel(self, request_id: str, api_key: str | None) -> None:
-        await self.check_key(api_key)
+    async def cancel(self, request_id: str, identity: Identity) -> None:
+        self.cancelling.append(identity)
         if request_id not in self.cancellable:
             raise UnknownRequestError("There is none.", param="id")
 
     def context_tokens(self, model: str) -> int | None:
         return self.contexts.get(model)
 
-    async def check_key(self, api_key: str | None) -> None:
-        if self.valid_key not in (None, api_key):
+    async def identify(self, credentials: Credentials) -> Identity:
+        """Everybody is the key that he sends."""
+        self.presented.append(credentials)
+        if self.valid_key not in (None, credentials.api_key):
             raise AuthenticationError("The API key is missing or unknown.")
+        return Identity(principal=credentials.api_key, key_class=self.key_class)
 
     @asynccontextmanager
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator["FakeReply"]:

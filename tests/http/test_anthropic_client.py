@@ -52,7 +52,7 @@ async def test_it_reads_a_whole_message(start: Start, script: Any):
     assert [block.input for block in message.content[2:]] == [{"a": 1}, {}]
     assert (message.stop_reason, message.usage.output_tokens) == ("tool_use", 2)
     assert message._request_id == server.house.requests[0].request_id
-    assert server.house.requests[0].api_key == "key"
+    assert server.house.requests[0].identity.principal == "key"
 
 
 async def test_it_puts_a_stream_together(start: Start, script: Any):

@@ -175,7 +175,7 @@ async def test_headers_reach_the_house(start: Start, wire: Any):
     headers = {"authorization": "Bearer key", "x_lane": "judge", "traceparent": trace}
     assert (await server.post("/v1/chat/completions", wire.chat(), **headers)).status_code == 200
     request = server.house.requests[0]
-    assert (request.lane, request.api_key, request.traceparent) == (Lane.JUDGE, "key", trace)
+    assert (request.lane, request.identity.principal, request.traceparent) == (Lane.JUDGE, "key", trace)
 
 
 async def test_what_changes_nothing_is_taken(start: Start):
@@ -206,7 +206,7 @@ async def test_what_is_left_out_or_null_means_the_default(start: Start):
         assert (request.sampling.temperature, request.sampling.top_p, request.sampling.top_k) == (1.0, 1.0, 0)
         assert (request.max_new_tokens, request.stop_strings, request.prompt.tools) == (None, (), None)
         assert request.prompt.template_options == {}
-        assert (request.lane, request.api_key, request.traceparent) == (Lane.INTERACTIVE, None, None)
+        assert (request.lane, request.identity.principal, request.traceparent) == (Lane.INTERACTIVE, None, None)
 
 
 async def test_every_request_without_a_seed_gets_its_own(start: Start):

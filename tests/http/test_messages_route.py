@@ -60,7 +60,7 @@ async def test_a_message_has_anthropics_shape(start: Start):
         "stop_sequence": None,
         "usage": SHOWN,
     }
-    assert (request.api_key, request.max_new_tokens) == ("secret", 16)
+    assert (request.identity.principal, request.max_new_tokens) == ("secret", 16)
 
 
 async def test_a_bearer_token_is_a_key_too(start: Start, fake_house: Any):

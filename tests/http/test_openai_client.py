@@ -36,7 +36,7 @@ async def test_it_reads_a_whole_answer(start: Start):
     chat = await with_client(server, lambda client: client.chat.completions.create(model="fake", messages=MESSAGES))
     assert (chat.choices[0].message.content, chat.choices[0].finish_reason) == ("Hello", "stop")
     assert (chat.usage.total_tokens, chat.usage.prompt_tokens_details.cached_tokens) == (5, 1)
-    assert server.house.requests[0].api_key == "key"
+    assert server.house.requests[0].identity.principal == "key"
 
 
 async def test_it_reads_a_stream(start: Start):

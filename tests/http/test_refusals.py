@@ -384,7 +384,7 @@ async def test_an_unknown_lane_is_refused(start: Start, wire: Any):
 async def test_only_a_bearer_token_is_a_key(start: Start, wire: Any, authorization: str, key: str | None):
     server = await start()
     await server.post(CHAT, wire.chat(), authorization=authorization)
-    assert server.house.requests[0].api_key == key
+    assert server.house.requests[0].identity.principal == key
 
 
 async def test_a_broken_trace_does_not_fail_a_request(start: Start, wire: Any):

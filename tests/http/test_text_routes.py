@@ -277,6 +277,8 @@ async def test_an_unknown_request_is_not_found_and_not_cancelled(start: Start):
 async def test_cancelling_needs_an_id_and_the_key(start: Start, fake_house: Any):
     server = await start(fake_house(valid_key="k"))
     assert (await server.post("/v1/cancel", {"id": "a"})).status_code == 401
+    assert (await server.post("/v1/cancel", {"id": "a"}, authorization="Bearer k")).status_code == 404
+    assert [who.principal for who in server.house.cancelling] == ["k"]
     refused = await server.post("/v1/cancel", {}, authorization="Bearer k")
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "id")
 

@@ -22,6 +22,7 @@ from memra.chat.chat_format import ChatFormat
 from memra.gate.context_budget import TokenBudget
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest
+from memra.messages.identity import ANYBODY, Credentials, Identity
 from memra.messages.prompt import RenderPrompt
 from memra.messages.work import PromptStarted, StepFinished, TokensGenerated, WorkEvent
 from memra.types import RequestId, StopCause, TokenId
@@ -106,8 +107,9 @@ class ScriptedHouse:
         self._table = table
         self._worker = worker
 
-    async def check_key(self, _api_key: str | None) -> None:
+    async def identify(self, _credentials: Credentials) -> Identity:
         """Let everybody in."""
+        return ANYBODY
 
     @asynccontextmanager
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator[Reply]:

@@ -5,7 +5,7 @@ from quart.wrappers import Response
 from quart_trio import QuartTrio
 
 from memra.http.generation import FrontDoor
-from memra.http.request_headers import read_key
+from memra.http.request_headers import read_credentials
 
 
 def add_auth_routes(app: QuartTrio, door: FrontDoor) -> None:
@@ -13,5 +13,5 @@ def add_auth_routes(app: QuartTrio, door: FrontDoor) -> None:
 
     @app.get("/v1/auth/check")
     async def auth_check() -> Response:
-        await door.house.check_key(read_key(request.headers))
+        await door.house.identify(read_credentials(request.headers))
         return Response(b"", status=204)

@@ -32,7 +32,7 @@ def add_cancel_routes(app: QuartTrio, door: FrontDoor) -> None:
             )
         answer = {"id": given, "cancelled": True}
         try:
-            await door.house.cancel(given, caller.api_key)
+            await door.house.cancel(given, caller.identity)
         except UnknownRequestError as error:
             reply = reply_to(error)
             missing = {**answer, "cancelled": False, "error": error_object(error)}

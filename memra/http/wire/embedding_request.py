@@ -50,7 +50,7 @@ def read_embedding_request(body: EmbeddingRequest, *, request_id: RequestId, cal
         texts=_texts(body.input),
         param="input",
         lane=caller.lane,
-        api_key=caller.api_key,
+        identity=caller.identity,
         traceparent=caller.traceparent,
         timeout_ms=read_count("timeout_ms", body.timeout_ms),
     )

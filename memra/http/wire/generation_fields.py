@@ -74,7 +74,7 @@ def read_generation(
         stop_strings=read_stop_strings(fields.stop),
         stop_token_ids=read_stop_token_ids(fields.stop_token_ids),
         lane=caller.lane,
-        api_key=caller.api_key,
+        identity=caller.identity,
         traceparent=caller.traceparent,
         has_seed=fields.seed is not None,
         is_stream=bool(fields.stream),

@@ -29,6 +29,9 @@ _BY_TYPE: Mapping[str, str] = {
 }
 """Anthropic's types by our codes, else by our types; the other types have the same name there."""
 
+_FORBIDDEN = 403
+"""Known and not allowed: a type of its own there, while OpenAI's shape has one for both."""
+
 _STATUSES: Mapping[str, int] = {"not_found_error": 404, "overloaded_error": 529}
 """By type: statuses that Anthropic's clients know and that differ from ours."""
 
@@ -41,6 +44,8 @@ def speaks_messages(path: str) -> bool:
 def messages_reply(reply: ErrorReply, request_id: str | None) -> ErrorReply:
     """Return the same answer in Anthropic's shape, with its status and type."""
     body = messages_error(msgspec.json.decode(reply.body)["error"])
+    if reply.status == _FORBIDDEN:
+        body["error"]["type"] = "permission_error"
     status = _STATUSES.get(body["error"]["type"], reply.status)
     return replace(reply, status=status, body=msgspec.json.encode({**body, "request_id": request_id}))
 
@@ -50,7 +55,7 @@ def messages_status(shape: ErrorShape) -> int:
     return _STATUSES.get(_kind(shape.type, shape.code), shape.status)
 
 
-def messages_error(error: Mapping[str, Any]) -> Mapping[str, Any]:
+def messages_error(error: Mapping[str, Any]) -> dict[str, Any]:
     """Return Anthropic's error with its envelope, from OpenAI's without."""
     kind = _kind(error["type"], error["code"])
     return {"type": "error", "error": {"type": kind, "message": error["message"]}}

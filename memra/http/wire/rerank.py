@@ -72,7 +72,7 @@ def read_rerank_request(body: RerankRequest, *, request_id: RequestId, caller: C
         texts=tuple(TextPair(body.query, text) for text in body.texts),
         param="documents",
         lane=caller.lane,
-        api_key=caller.api_key,
+        identity=caller.identity,
         traceparent=caller.traceparent,
         timeout_ms=read_count("timeout_ms", body.timeout_ms),
     )

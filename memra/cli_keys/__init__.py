@@ -1,0 +1,1 @@
+"""`memra keys`: makes, disables and lists the keys of a keyring file."""
