@@ -184,7 +184,8 @@ class PrefixCache:
         page_ids = self.allocate_pages(1)
         if page_ids is None:
             return False
-        data = self.holdings.fetch_page(node)
+        # Without a blob it is gone: room was made with it.
+        data = None if node.blob is None else self.holdings.fetch_page(node)
         if data is not None:
             self._executor.import_page(page_ids[0], data)
             self.holdings.make_resident(node, page_ids[0])

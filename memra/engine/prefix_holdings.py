@@ -229,12 +229,15 @@ class PrefixHoldings:
             self.host.enlist(parent)
 
     def drop_snapshot(self, snapshot: Snapshot) -> None:
-        """Forget a state."""
+        """Forget a state; one that went already, when room was made, is left alone."""
+        if snapshot.node.snapshots.get(snapshot.offset) is not snapshot:
+            return
         if snapshot.state_id is not None:
             self._states.release((snapshot.state_id,))
             self._budget.num_bytes -= self.state_bytes
         elif snapshot.blob is not None:
             self.host.free(snapshot.node.namespace, snapshot.blob)
+        snapshot.state_id = snapshot.blob = None  # whoever found it before may still look at it
         del snapshot.node.snapshots[snapshot.offset]
 
     def is_free(self, node: PrefixNode) -> bool:
