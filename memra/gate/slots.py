@@ -1,8 +1,9 @@
-"""How many requests of each lane and tenant may be in the house at once: a table of slots, and no wait.
+"""How many requests of each lane and tenant may be in the house at once: a table, and no wait.
 
 A lane's `max_running` is the number that clients see as their limit. Interactive requests above it are still let in, up
-to `max_waiting` more, because their queue is the engine's; the other lanes are refused at once. A tenant's requests count
-together, whatever their lanes and keys. It knows no clock, no key and no model. Called by the admission actor alone.
+to `max_waiting` more, because their queue is the engine's; the other lanes are refused at once. A tenant's requests
+count together, whatever their lanes and keys. It knows no clock, no key and no model. Called by the admission actor
+alone.
 """
 
 from collections import Counter

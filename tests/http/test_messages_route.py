@@ -173,6 +173,7 @@ async def test_a_failure_in_a_stream_is_an_error_event(start: Start, fake_house:
 KNOWN_TYPES = {
     "invalid_request_error",
     "authentication_error",
+    "permission_error",
     "not_found_error",
     "rate_limit_error",
     "timeout_error",
