@@ -30,12 +30,11 @@ ErrorKind = type[errors.RequestError] | int
 """A leaf of the errors, or the status of what is found before a request has a meaning."""
 
 _ANY_ERRORS: tuple[ErrorKind, ...] = (431, errors.EngineFaultError)
+_DOOR_ERRORS: tuple[ErrorKind, ...] = (errors.AuthenticationError, errors.ForbiddenError, errors.PluginFaultError)
 _BODY_ERRORS: tuple[ErrorKind, ...] = (
     *_ANY_ERRORS,
     errors.InvalidRequestError,
-    errors.AuthenticationError,
-    errors.ForbiddenError,
-    errors.PluginFaultError,
+    *_DOOR_ERRORS,
     errors.InvalidLaneError,
     408,
     errors.BodyTooLargeError,
@@ -283,7 +282,7 @@ _SERVER = (
         "Server",
         "Is the key good? Answers nothing where it is.",
         None,
-        errors=(*_ANY_ERRORS, errors.AuthenticationError, errors.ForbiddenError, errors.PluginFaultError),
+        errors=(*_ANY_ERRORS, *_DOOR_ERRORS),
     ),
     Operation(
         "get",
