@@ -13,16 +13,13 @@ from secrets import token_hex
 from typing import Any
 
 from memra.errors import ConfigurationError
-from memra.messages.identity import Identity, KeyClass
-
-MAX_NAME_CHARS = 64
-"""Longest tenant: it stands in every namespace, log line and metric."""
+from memra.messages.identity import MAX_TENANT_CHARS, Identity, KeyClass, is_tenant
 
 _KEY_BYTES = 24
 _PUBLIC_DIGITS = 12
 """Of the 48 hexadecimal digits of a key: 36 stay secret, 144 bits, and 48 bits tell keys apart."""
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PREFIX = re.compile(r"[A-Za-z0-9_-]+")
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
 _FIELDS = ("prefix", "sha256", "tenant", "lane", "enabled", "rate_limit", "created_unix")
 
@@ -87,7 +84,7 @@ def make_key(tenant: str, *, key_class: KeyClass = KeyClass.INTERACTIVE, rate_li
     Raises:
         ConfigurationError: the tenant's name or the limit cannot be used.
     """
-    _check_name("tenant", tenant)
+    _check_tenant(tenant)
     _check_limit(rate_limit)
     secret = token_hex(_KEY_BYTES)
     text = f"mk-{tenant}-{secret}"
@@ -109,7 +106,7 @@ def read_table(table: Any) -> KeyEntry:
         raise ConfigurationError(f"{unknown[0]!r} is no field of a key; known are {', '.join(_FIELDS)}")
     return KeyEntry(
         digest=_read_digest(table.get("sha256")),
-        tenant=_check_name("tenant", table.get("tenant")),
+        tenant=_check_tenant(table.get("tenant")),
         prefix=_check_prefix(table.get("prefix")),
         key_class=_read_class(table.get("lane", KeyClass.INTERACTIVE)),
         is_enabled=_check_switch(table.get("enabled", True)),
@@ -129,18 +126,18 @@ def read_inline(text: str) -> KeyEntry:
         raise ConfigurationError("must be tenant:sha256 or tenant:sha256:lane")
     digest = _read_digest(rest[0])
     key_class = _read_class(rest[1]) if len(rest) > 1 else KeyClass.INTERACTIVE
-    return KeyEntry(digest, _check_name("tenant", tenant), f"sha256-{digest.hex()[:_PUBLIC_DIGITS]}", key_class)
+    return KeyEntry(digest, _check_tenant(tenant), f"sha256-{digest.hex()[:_PUBLIC_DIGITS]}", key_class)
 
 
-def _check_name(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > MAX_NAME_CHARS:
-        raise ConfigurationError(f"{name} must be 1 to {MAX_NAME_CHARS} of the characters A-Z a-z 0-9 _ -")
-    return value
+def _check_tenant(value: Any) -> str:
+    if not is_tenant(value):
+        raise ConfigurationError(f"tenant must be 1 to {MAX_TENANT_CHARS} of the characters A-Z a-z 0-9 _ -")
+    return str(value)
 
 
 def _check_prefix(value: Any) -> str:
-    longest = len("mk--") + MAX_NAME_CHARS + _PUBLIC_DIGITS
-    if not isinstance(value, str) or not _NAME.fullmatch(value) or len(value) > longest:
+    longest = len("mk--") + MAX_TENANT_CHARS + _PUBLIC_DIGITS
+    if not isinstance(value, str) or not _PREFIX.fullmatch(value) or len(value) > longest:
         # A whole key is longer than any beginning of one, and must not be written down.
         raise ConfigurationError(f"prefix must be the public beginning of the key, at most {longest} characters")
     return value

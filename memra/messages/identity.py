@@ -1,5 +1,6 @@
 """Who sends a request: what was presented at the door, and who that turned out to be."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -8,6 +9,16 @@ from memra.types import Lane
 
 DEFAULT_TENANT = "default"
 """Who pays on an open server, and on one with a single key."""
+
+MAX_TENANT_CHARS = 64
+"""Longest tenant: it stands in every namespace, log line and metric."""
+
+_TENANT = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def is_tenant(name: object) -> bool:
+    """Tell whether a tenant may have a name: nothing in it may end a namespace, a log line or a path."""
+    return isinstance(name, str) and len(name) <= MAX_TENANT_CHARS and _TENANT.fullmatch(name) is not None
 
 
 class KeyClass(StrEnum):
@@ -45,7 +56,7 @@ class Identity:
     """Who pays for a request, and what may be asked for.
 
     Attributes:
-        tenant: letters, digits, `-` and `_`; the cache namespace is derived from it.
+        tenant: as `is_tenant` has it; the cache namespace is derived from it.
         principal: names the key within the tenant, such as the public beginning of it; never the key. None without one.
         key_class: which lanes are open.
         max_inflight: requests of the whole tenant in the house at once; None: as many as the lane takes.

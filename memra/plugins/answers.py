@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memra.messages.identity import Identity
+from memra.messages.identity import MAX_TENANT_CHARS, Identity, KeyClass, is_tenant
 from memra.plugins.metering import LimitsHealth
 from memra.plugins.questions import Deny, Limit, Verdict
 
@@ -36,13 +36,16 @@ def an_identity(answer: Any) -> Identity | None:
     """Check who a plugin says that somebody is."""
     if answer is None:
         return None
-    if not isinstance(answer, Identity) or not _is_name(answer.tenant):
-        raise NonsenseError(answer, "an Identity with a tenant, or None")
+    if not isinstance(answer, Identity) or not is_tenant(answer.tenant):
+        raise NonsenseError(answer, f"an Identity with a tenant of at most {MAX_TENANT_CHARS} A-Z a-z 0-9 _ -, or None")
+    principal: Any = answer.principal
+    key_class: Any = answer.key_class
+    if not isinstance(principal, str | None) or not isinstance(key_class, KeyClass):
+        raise NonsenseError(answer, "an Identity with a KeyClass, and with a name or None as its principal")
+    limit: Any = answer.max_inflight
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise NonsenseError(answer, "an Identity with at least 1 request at once, or None for no limit")
     return answer
-
-
-def _is_name(text: Any) -> bool:
-    return isinstance(text, str) and text != ""
 
 
 def a_verdict(answer: Any) -> Verdict | None:

@@ -172,7 +172,20 @@ async def test_memra_admit_that_raises_blocks_or_talks_nonsense_is_a_fault_by_na
     assert words in caplog.text
 
 
-@pytest.mark.parametrize("answer", ["acme", Identity(""), 3])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "acme",
+        Identity(""),
+        Identity("a\x1fb"),
+        Identity("a\n"),
+        Identity("a" * 65),
+        Identity("a", principal=b"key"),
+        Identity("a", key_class="batch"),
+        Identity("a", max_inflight=0),
+        3,
+    ],
+)
 async def test_memra_authenticate_that_talks_nonsense_lets_nobody_in(answer, caplog: pytest.LogCaptureFixture):
     with pytest.raises(PluginFaultError):
         await plugins(plugin(memra_authenticate=lambda: answer)).authenticate(CREDENTIALS)

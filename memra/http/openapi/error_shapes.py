@@ -12,6 +12,7 @@ ErrorType = Literal["invalid_request_error", "authentication_error", "rate_limit
 MessagesErrorType = Literal[
     "invalid_request_error",
     "authentication_error",
+    "permission_error",
     "not_found_error",
     "request_too_large",
     "rate_limit_error",
