@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from memra import __version__
 from memra.cli_bench import command as bench_command
 from memra.cli_doctor import command as doctor_command
 from memra.cli_keys import command as keys_command
@@ -45,14 +44,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _asks_for_plugins(words: Sequence[str]) -> bool:
     """Whether a command line may be about a plugin's command: memra's own need not wait for plugins."""
-    return bool(words) and words[0] not in {*OWN_COMMANDS, "--version"}
+    return bool(words) and words[0] not in {*OWN_COMMANDS, "--version", "-V"}
+
+
+class _ShowBuild(argparse.Action):
+    """Says which build this is; only then are the sources read."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from memra.identity import build_line  # noqa: PLC0415  (needed only here)
+
+        sys.stdout.write(f"{build_line()}\n")
+        parser.exit()
 
 
 def _parser(*, with_plugins: bool = False) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="memra", description="Serve several language models on one OpenAI-compatible endpoint, from one machine."
     )
-    parser.add_argument("--version", action="version", version=f"memra {__version__}")
+    parser.add_argument("--version", "-V", action=_ShowBuild, nargs=0, help="show version and build, and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     run = commands.add_parser("run", help="load the models and serve them", description=_run.__doc__)
     run.add_argument(

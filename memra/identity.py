@@ -25,15 +25,29 @@ def system_fingerprint(backends: tuple[str, ...], *, quant: str = "none") -> str
     return f"memra-{__version__}-{_content_id(parts)}"
 
 
-def _content_id(backends: tuple[str, ...]) -> str:
-    digest = hashlib.sha256("\0".join((__version__, *backends)).encode())
-    try:
-        for name, content in _source_files():
-            digest.update(f"\0{name}\0{len(content)}\0".encode())
-            digest.update(content)
-    except OSError as error:
-        log.warning("sources cannot be read (%s): the fingerprint stands for the version alone", error)
+def build_line() -> str:
+    """Return version and id of the sources alone in one line, as `memra --version` shows it."""
+    note = "" if _read_sources() else "; its sources cannot be read, so the id stands for the version alone"
+    return f"memra {__version__} (sources {_content_id(())}{note})"
+
+
+def _content_id(parts: tuple[str, ...]) -> str:
+    digest = hashlib.sha256("\0".join((__version__, *parts)).encode())
+    sources = _read_sources()
+    if not sources:
+        log.warning("memra's sources cannot be read: the fingerprint stands for the version alone")
+    for name, content in sources:
+        digest.update(f"\0{name}\0{len(content)}\0".encode())
+        digest.update(content)
     return digest.hexdigest()[:_ID_HEX_DIGITS]
+
+
+def _read_sources() -> tuple[tuple[str, bytes], ...]:
+    """Return all source files by path; nothing at all where one cannot be read, for half of them would be no id."""
+    try:
+        return tuple(_source_files())
+    except OSError:
+        return ()
 
 
 def _source_files() -> Iterator[tuple[str, bytes]]:
