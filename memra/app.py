@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from socket import socket
@@ -32,6 +32,7 @@ from memra.actors.gpu_worker import GpuWorker
 from memra.actors.host_loop import run_on
 from memra.actors.house_stay import Stations
 from memra.actors.ingress import Ingress
+from memra.actors.key_desk import KeyDesk
 from memra.actors.lifecycle import Lifecycle, LifecycleParts
 from memra.actors.model_keeper import ModelKeeper
 from memra.actors.model_loading import LoadingParts
@@ -39,6 +40,7 @@ from memra.actors.model_shelf import ModelShelf
 from memra.actors.pulse import WorkerPulse
 from memra.actors.replies import ReplyTable
 from memra.actors.run_state import EXIT_WORKER_LOST, RunState
+from memra.actors.runtime_handles import ServerHandles
 from memra.actors.shared_answers import SharedAnswers
 from memra.actors.templating import Templating
 from memra.actors.watchdog import Watchdog
@@ -46,17 +48,22 @@ from memra.actors.worker_engine import WorkerEngine
 from memra.actors.worker_link import WorkerLink
 from memra.chat.tool_dialects.registry import DIALECTS, GENERIC
 from memra.cli_plugins.own_commands import OWN_COMMANDS
+from memra.engine.device_memory import look_at_memory
 from memra.engine.engine import Engine, EngineLimits
 from memra.engine.executor_choice import ExecutorChoice, choose_executor, runs_on_gpu
 from memra.engine.host_shares import HostShares
 from memra.engine.host_tier import open_host_store
 from memra.errors import ConfigurationError, HandoffError, MemraError
+from memra.gate.admin_token import AdminToken, read_admin_token
 from memra.gate.keyring_source import KeyringSource, open_keyring
 from memra.gate.keys import KeyLaw
 from memra.gate.residency import Residency
 from memra.gate.response_cache import ResponseCache
-from memra.http.address import address_of, bind
+from memra.http.address import address_of, bind, bind_loopback
+from memra.http.admin_app import build_admin_app
+from memra.http.admin_audit import AuditFile
 from memra.http.app import build_app
+from memra.http.plugin_routes import mount_blueprints
 from memra.http.routes.models import SCHEMAS
 from memra.http.serve import serve
 from memra.identity import system_fingerprint
@@ -64,7 +71,7 @@ from memra.messages.models import ModelInstance, ModelsRestored
 from memra.plugins.manager import Plugins
 from memra.served_models import ServedModel, ServedModels, refuse_crowding
 from memra.serving_rules import admission_rules, deadline_rules, lane_policy, slot_table
-from memra.settings import GateSettings, Settings
+from memra.settings import AdminSettings, GateSettings, Settings
 from memra.telemetry.export import SpanExport
 from memra.types import ModelName, WorkerPhase
 
@@ -90,17 +97,35 @@ def run(settings: Settings) -> int:
     plugins = _load_plugins(settings)
     spans = SpanExport(plugins.telemetry_exporters, version=__version__)
     keyring = open_keyring(settings.gate.api_keys)
-    with closing(bind(settings.http.address)) as listener:
+    with closing(bind(settings.http.address)) as listener, ExitStack() as opened:
         _refuse_open_address(settings)
+        admin = _open_admin_door(settings.admin, opened)
         choice = choose_executor(settings.engine)
         models = ServedModels(settings, choice, plugins)
-        plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener, keyring)
+        plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener, keyring, admin)
         try:
             exit_code = run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
         except BaseExceptionGroup as group:
             raise _own_error(group) or group from None
     _leave_threads_behind(exit_code)
     return exit_code
+
+
+def _open_admin_door(settings: AdminSettings, opened: ExitStack) -> "_AdminDoor | None":
+    """Bind the admin listener, where there is to be one, and check all that it needs.
+
+    Raises:
+        ConfigurationError: something that it needs is missing or cannot be used.
+        AddressError: its address cannot be bound, or is open to others than this machine.
+    """
+    if settings.address is None:
+        return None
+    if settings.token_file is None or settings.audit_file is None:
+        missing = "MEMRA_ADMIN_TOKEN_FILE" if settings.token_file is None else "MEMRA_ADMIN_AUDIT_FILE"
+        raise ConfigurationError(f"MEMRA_ADMIN_ADDR is set, so {missing} must be; see docs/how-to/administer.md")
+    token, audit = read_admin_token(settings.token_file), AuditFile(settings.audit_file)
+    audit.check()
+    return _AdminDoor(opened.enter_context(closing(bind_loopback(settings.address))), token, audit)
 
 
 def _leave_threads_behind(exit_code: int) -> None:
@@ -187,6 +212,16 @@ class _Plan:
     choice: ExecutorChoice
     listener: socket
     keyring: KeyringSource | None
+    admin: "_AdminDoor | None"
+
+
+@dataclass(frozen=True, slots=True)
+class _AdminDoor:
+    """What the admin listener needs."""
+
+    listener: socket
+    token: AdminToken
+    audit: AuditFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,17 +405,42 @@ def _take_handoff(engine: Engine, settings: Settings) -> None:
 async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> None:
     backends = tuple(dict.fromkeys(house.backends)) or (_unloaded_backend(plan),)
     fingerprint = system_fingerprint(backends, quant=plan.settings.engine.quant)
+    handles = ServerHandles(
+        house.front,
+        state,
+        look_at_memory=partial(look_at_memory, plan.settings.engine),
+        keys=KeyDesk(plan.keyring),
+    )
     app = build_app(
         house.front, plan.settings.http, fingerprint=fingerprint, has_keys=plan.settings.gate.api_key is not None
     )
+    mount_blueprints(app, plan.plugins.blueprints(handles))
     shutdown = trio.Event()
     gc.freeze()  # what is loaded now stays: collections while serving need not look at it again
     gc.enable()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve, app, plan.listener, settings=plan.settings.http, shutdown=shutdown))
-        _greet(f"http://{address_of(plan.listener)}", next(iter(plan.models.terms)), fingerprint)
-        await state.wait_until_stopped()
-        shutdown.set()
+    try:
+        async with trio.open_nursery() as beside:
+            beside.start_soon(plan.plugins.ready, handles)
+            async with trio.open_nursery() as nursery:
+                if plan.admin is not None:
+                    await _open_admin_listener(plan, plan.admin, handles, nursery=nursery, shutdown=shutdown)
+                await nursery.start(partial(serve, app, plan.listener, settings=plan.settings.http, shutdown=shutdown))
+                _greet(f"http://{address_of(plan.listener)}", next(iter(plan.models.terms)), fingerprint)
+                await state.wait_until_stopped()
+                handles.close()  # while the doors can still say so to who waits
+                shutdown.set()
+            beside.cancel_scope.cancel()
+    finally:
+        handles.close()
+
+
+async def _open_admin_listener(
+    plan: _Plan, door: _AdminDoor, handles: ServerHandles, *, nursery: trio.Nursery, shutdown: trio.Event
+) -> None:
+    """Serve what plugins bring for administration, and say where."""
+    app = build_admin_app(door.token.matches, door.audit, plan.plugins.admin_blueprints(handles))
+    await nursery.start(partial(serve, app, door.listener, settings=plan.settings.http, shutdown=shutdown))
+    _say(f"administration is at http://{address_of(door.listener)}")
 
 
 def _unloaded_backend(plan: _Plan) -> str:

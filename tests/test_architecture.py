@@ -47,7 +47,7 @@ LIBRARIES: dict[str, set[str]] = {
     "llguidance": {"chat"},
     "tokenizers": {"chat"},
     "pykka": {"actors", "app"},
-    "quart": {"http"},
+    "quart": {"http", "plugins.admin"},
     "quart_trio": {"http"},
     "hypercorn": {"http"},
     "h11": {"http"},

@@ -2,13 +2,12 @@
 
 It accepts `FindRequests` (asked; answered with the ids of a tenant's requests of some name), `AdmitRequest` (asked;
 answered with `RequestAdmitted`) and, once the size of an admitted request is known, `ReserveWork` (asked; answered with
-`WorkReserved`), both of which it may refuse with a `RequestError`;
-`ReportAdmissions` (asked; answered with `AdmissionsReported`); and, told, `ReleaseSlot` and `RefuseNewWork`. For every
-request that was let in it hands one `RequestEnded` to an observer; one that is refused a place at the worker was not
-let in. Who sends a request was found at the door and is believed. The checks come in the order model, drain, slot of
-the tenant and of the lane, room of the lane. A failing observer is logged and disturbs nobody. The policies are
-`memra.gate`'s and `memra.lanes`'; here are only their state's one owner and the worker's gauges, read and never waited
-for.
+`WorkReserved`), both of which it may refuse with a `RequestError`; `ReportAdmissions` and `ListGuests` (asked; answered
+with `AdmissionsReported` and `GuestListed`s); and, told, `ReleaseSlot` and `RefuseNewWork`. For every request that was
+let in it hands one `RequestEnded` to an observer; one that is refused a place at the worker was not let in. Who sends a
+request was found at the door and is believed. The checks come in the order model, drain, slot of the tenant and of the
+lane, room of the lane. A failing observer is logged and disturbs nobody. The policies are `memra.gate`'s and
+`memra.lanes`'; here are only their state's one owner and the worker's gauges, read and never waited for.
 """
 
 import logging
@@ -32,6 +31,8 @@ from memra.messages.admission import (
     AdmissionsReported,
     AdmitRequest,
     FindRequests,
+    GuestListed,
+    ListGuests,
     ReleaseSlot,
     ReportAdmissions,
     RequestAdmitted,
@@ -73,11 +74,15 @@ class AdmissionRules:
     slot_reset_s: int = 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Guest:
     model: ModelName
     admitted: RequestAdmitted
     client_id: str | None
+    principal: str | None
+    since: float
+    part_of: RequestId | None = None
+    num_prompt_tokens: int | None = None
 
 
 class Admission(TrioActor):
@@ -116,7 +121,7 @@ class Admission(TrioActor):
 
     def handle(
         self, message: Any
-    ) -> RequestAdmitted | WorkReserved | AdmissionsReported | tuple[RequestId, ...] | None:
+    ) -> RequestAdmitted | WorkReserved | AdmissionsReported | tuple[RequestId, ...] | tuple[GuestListed, ...] | None:
         """Handle one message; see the module for those accepted."""
         match message:
             case FindRequests(name, tenant):
@@ -128,6 +133,8 @@ class Admission(TrioActor):
                 return self._reserve(message)
             case ReportAdmissions():
                 return self._report()
+            case ListGuests():
+                return tuple(_listed(guest) for guest in self._guests.values())
             case ReleaseSlot():
                 self._release(message)
             case RefuseNewWork(deadline):
@@ -162,7 +169,9 @@ class Admission(TrioActor):
             slots_remaining=taken.remaining,
             slots_reset_s=self._reset_s(),
         )
-        self._guests[request.request_id] = _Guest(request.model, admitted, request.client_id)
+        self._guests[request.request_id] = _Guest(
+            request.model, admitted, request.client_id, request.identity.principal, trio.current_time()
+        )
         where = (request.request_id, admitted.tenant, request.lane.value, request.model)
         log.info("[meter] admit id=%s tenant=%s lane=%s model=%s", *where)
         return admitted
@@ -170,7 +179,9 @@ class Admission(TrioActor):
     def _admit_part(self, request: AdmitRequest, whole: _Guest) -> RequestAdmitted:
         """Let in what runs under another request's slot; it has none of its own to give back."""
         admitted = replace(whole.admitted, request_id=request.request_id)
-        self._guests[request.request_id] = _Guest(whole.model, admitted, whole.client_id)
+        self._guests[request.request_id] = replace(
+            whole, admitted=admitted, part_of=whole.admitted.request_id, num_prompt_tokens=None
+        )
         return admitted
 
     def _take_slot(self, request: AdmitRequest) -> SlotTaken:
@@ -200,6 +211,7 @@ class Admission(TrioActor):
         guest = self._guests.get(wanted.request_id)
         if guest is None:
             raise ValueError(f"request {wanted.request_id!r} was not admitted")
+        guest.num_prompt_tokens = wanted.num_prompt_tokens
         try:
             return self._desk.reserve(wanted, guest.model, guest.admitted.lane)
         except RequestError as error:
@@ -244,3 +256,16 @@ class Admission(TrioActor):
             self._observe(record)
         except Exception:
             log.exception("an observer failed on the record of request %s", release.request_id)
+
+
+def _listed(guest: _Guest) -> GuestListed:
+    return GuestListed(
+        guest.admitted.request_id,
+        guest.model,
+        guest.admitted.tenant,
+        guest.principal,
+        guest.admitted.lane,
+        guest.part_of,
+        guest.num_prompt_tokens,
+        age_s=trio.current_time() - guest.since,
+    )

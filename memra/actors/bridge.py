@@ -11,7 +11,7 @@ from typing import Any
 import trio
 from pykka import ActorDeadError
 
-from memra.actors.base import Ref, ask
+from memra.actors.base import Ref, ask, tell_if_alive
 from memra.actors.catalogue import Catalogue
 from memra.actors.choices import has_several_answers, open_choices
 from memra.actors.contract import Reply
@@ -19,6 +19,7 @@ from memra.actors.doorkeeper import Doorkeeper
 from memra.actors.house_stay import Stations
 from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, public_metrics
 from memra.actors.pulse import WorkerPulse
+from memra.actors.request_list import running_requests
 from memra.actors.request_walk import RequestWalk
 from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
 from memra.actors.text_walk import TextWalk, detokenize, tokenize
@@ -26,10 +27,10 @@ from memra.actors.ticket import Ticket
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.prefix_handoff import ExportReport
 from memra.errors import DrainingError, OverloadedError, UnknownRequestError
-from memra.messages.admission import AdmissionsReported, FindRequests, ReportAdmissions
+from memra.messages.admission import AdmissionsReported, FindRequests, GuestListed, ListGuests, ReportAdmissions
 from memra.messages.generation import GenerationRequest
 from memra.messages.identity import Credentials, Identity
-from memra.messages.lifecycle import HealthReported, ReportHealth
+from memra.messages.lifecycle import BeginDrain, HealthReported, ReportHealth
 from memra.messages.models import (
     LoadModel,
     ModelInstance,
@@ -38,6 +39,7 @@ from memra.messages.models import (
     PinModel,
     ReportModels,
     UnloadModel,
+    WithdrawLoad,
 )
 from memra.messages.prefixes import (
     ExportPrefixes,
@@ -47,8 +49,9 @@ from memra.messages.prefixes import (
     TenantPurged,
     TrimPrefixes,
 )
-from memra.messages.replies import CancelReply
+from memra.messages.replies import CancelReply, ListReplies, ReplyProgress
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
+from memra.plugins.handles import RunningRequest
 from memra.types import ModelName, ModelTask, RequestId
 
 _REPORT_WITHIN_S = 0.5
@@ -103,7 +106,7 @@ class ActorHouse:
     async def load_model(
         self, name: ModelName, source: str | None = None, *, terms: ModelTerms | None = None
     ) -> ModelInstance:
-        """Load a model, in place of the one of this name, and wait until it serves; leaving does not stop the load.
+        """Load a model, in place of the one of this name, and wait until it serves; leaving takes the load back.
 
         Requests under way finish on the weights that they began with.
 
@@ -118,7 +121,11 @@ class ActorHouse:
             OverloadedError: there is no room at the moment.
         """
         ticket: Ticket[ModelInstance] = await ask(self._stations.keeper, LoadModel(name, source, terms))
-        return await ticket.wait()
+        try:
+            return await ticket.wait()
+        except trio.Cancelled:
+            tell_if_alive(self._stations.keeper, WithdrawLoad(ticket))
+            raise
 
     async def unload_model(self, name: ModelName) -> bool:
         """Let a model go once its last request has ended; false when it was not loaded. A later request loads it.
@@ -216,6 +223,21 @@ class ActorHouse:
             raise DrainingError("The server is shutting down.", retry_after_s=1.0) from None
         raise UnknownRequestError(f"No request {name!r} of yours is under way; it may have ended.", param="id")
 
+    async def list_requests(self) -> tuple[RunningRequest, ...]:
+        """Return every request in the house, in the order in which they came."""
+        guests: tuple[GuestListed, ...] = await ask(self._stations.admission, ListGuests())
+        progress: Mapping[RequestId, ReplyProgress] = await ask(self._stations.ingress, ListReplies())
+        return running_requests(guests, progress)
+
+    async def cancel_any(self, request_id: RequestId) -> bool:
+        """End a request of whatever tenant, as `cancel` does; false when none of this id is under way."""
+        was_there: bool = await ask(self._stations.ingress, CancelReply(request_id))
+        return was_there
+
+    def begin_drain(self, reason: str) -> None:
+        """Take no new work, let running requests finish within the drain's time, and end; callable from any thread."""
+        tell_if_alive(self._lifecycle, BeginDrain(reason))
+
     async def report_health(self) -> HealthReported:
         """Return the state that the probes show; answers at once, also when the worker hangs."""
         health: HealthReported = await ask(self._lifecycle, ReportHealth())
@@ -242,9 +264,13 @@ class ActorHouse:
     async def purge_tenant(self, tenant: str) -> TenantPurged:
         """Forget what is remembered of a tenant, under all its salts; requests under way are left alone.
 
+        Whole answers that are kept for it go too.
+
         Raises:
             OverloadedError: as for `trim_prefixes`.
         """
+        if self._stations.answers is not None:
+            self._stations.answers.forget_tenant(tenant)
         purged: TenantPurged = await self._administer(PurgeTenant(tenant), within_s=_TRIM_WITHIN_S)
         return purged
 

@@ -189,6 +189,7 @@ class Lifecycle(TrioActor):
         if self._is_draining:
             return
         self._is_draining = True
+        self._parts.state.mark_draining()
         drain_s = self._settings.drain_s
         log.info("draining for at most %g s: %s", drain_s, reason)
         deadline = trio.current_time() + drain_s

@@ -2,14 +2,15 @@
 
 It accepts `LeaseModel` (asked; answered with a ticket for `ModelLeased`), `LoadModel` (asked; a ticket for
 `ModelInstance`), `UnloadModel` (asked; whether it was loaded), `PinModel` and `ReportModels` (asked) and, told,
-`ReturnModel` and `ModelsRestored`. Its tasks ask the worker to `InstallModel` and `RemoveModel`. It has nothing to fail
-at: what goes wrong with a model is its askers' error.
+`ReturnModel`, `WithdrawLoad` and `ModelsRestored`. Its tasks ask the worker to `InstallModel` and `RemoveModel`. It has
+nothing to fail at: what goes wrong with a model is its askers' error.
 
-A lease holds one instance: a model that is replaced or unloaded finishes its requests on the weights they began with.
-A model that is not loaded is loaded for the first who asks; all who ask meanwhile share that load, first come first
-served, and a load that nobody waits for any more is not begun. Loads run one at a time, in the order in which they were
-asked for. A load that fails is reported to those who waited for it, and to nobody else. The policy is
-`memra.gate.residency`'s, the waiting `model_loading`'s; here is only their state's one owner.
+A lease holds one instance: a model that is replaced or unloaded finishes its requests on the weights they began with. A
+model that is not loaded is loaded for the first who asks; all who ask meanwhile share that load, first come first
+served, and a load that nobody waits for any more is not begun; one whose orderer took it back is undone when it ends.
+Loads run one at a time, in the order in which they were asked for. A load that fails is reported to those who waited
+for it, and to nobody else. The policy is `memra.gate.residency`'s, the waiting `model_loading`'s; here is only their
+state's one owner.
 """
 
 import logging
@@ -41,6 +42,7 @@ from memra.messages.models import (
     ReportModels,
     ReturnModel,
     UnloadModel,
+    WithdrawLoad,
 )
 from memra.types import ModelName, RequestId
 
@@ -55,6 +57,7 @@ class _Order:
     source: str | None
     terms: ModelTerms
     is_wanted_by_itself: bool = False
+    is_taken_back: bool = False
     waiters: dict[RequestId, Ticket[ModelLeased]] = field(default_factory=dict)
     done: list[Ticket[ModelInstance]] = field(default_factory=list)
 
@@ -122,6 +125,8 @@ class ModelKeeper(TrioActor):
                 self._return(request_id)
             case LoadModel():
                 return self._order(message)
+            case WithdrawLoad(ticket):
+                self._withdraw(ticket)
             case UnloadModel(name):
                 return self._unload(name)
             case PinModel(name, is_pinned):
@@ -178,6 +183,16 @@ class ModelKeeper(TrioActor):
         )
         self._enqueue(order)
         return ticket
+
+    def _withdraw(self, ticket: object) -> None:
+        order = next((order for order in self._all_orders() if ticket in order.done), None)
+        if order is None:
+            return  # it is loaded, or has failed
+        order.done = [done for done in order.done if done is not ticket]
+        order.is_wanted_by_itself = bool(order.done)
+        order.is_taken_back = not order.done
+        if not order.is_wanted and order in self._orders:
+            self._orders.remove(order)
 
     def _order_again(self, name: ModelName) -> None:
         """Bring a model back that had to go for nothing."""
@@ -251,6 +266,9 @@ class ModelKeeper(TrioActor):
                 self._fail(order, error)
             else:
                 self._under_way = None
+                if order.is_taken_back and not order.is_wanted:
+                    await self._loading.remove(key)
+                    continue
                 self._complete(order, key)
                 await self._grant_in_turn()
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import trio
 
 from memra.errors import RequestError
-from memra.messages.work import PromptStarted, StepFinished, WorkEvent
+from memra.messages.replies import ReplyProgress
+from memra.messages.work import PromptStarted, StepFinished, TokensGenerated, WorkEvent
 from memra.types import RequestId
 
 
@@ -36,6 +37,18 @@ class ReplyStream:
         self._arrived = trio.Event()
         self._error: RequestError | None = None
         self._tell_of_cut: Callable[[RequestError], None] | None = None
+        self._last_event: WorkEvent | None = None
+
+    @property
+    def progress(self) -> ReplyProgress:
+        """How far the answer is, read or not."""
+        match self._last_event:
+            case None:
+                return ReplyProgress()
+            case TokensGenerated(num_generated=num_generated):
+                return ReplyProgress(is_started=True, completion_tokens=num_generated)
+            case _:
+                return ReplyProgress(is_started=True)
 
     def when_cut(self, tell: Callable[[RequestError], None]) -> None:
         """Have somebody told of a cut, because the request waits for something else before its first event."""
@@ -43,6 +56,7 @@ class ReplyStream:
 
     def add(self, arrival: Arrival) -> None:
         """Take one more event."""
+        self._last_event = arrival.event
         self._pending.append(arrival)
         self._arrived.set()
 
@@ -116,6 +130,10 @@ class ReplyTable:
         if not self._streams:
             emptied, self._emptied = self._emptied, trio.Event()
             emptied.set()
+
+    def progress(self) -> dict[RequestId, ReplyProgress]:
+        """Return how far every answer is."""
+        return {request_id: stream.progress for request_id, stream in self._streams.items()}
 
     def deliver(self, step: StepFinished) -> None:
         """Hand one step's events to their readers."""

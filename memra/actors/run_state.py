@@ -17,6 +17,7 @@ class RunState:
 
     def __init__(self) -> None:
         self._ready = trio.Event()
+        self._draining = trio.Event()
         self._stopped = trio.Event()
         self._exit_code = 0
         self._problem: str | None = None
@@ -27,6 +28,11 @@ class RunState:
         return self._stopped.is_set()
 
     @property
+    def is_draining(self) -> bool:
+        """Whether the run is on its way down, or has ended."""
+        return self._draining.is_set()
+
+    @property
     def is_drained(self) -> bool:
         """Whether the run ends in good order, with its worker alive."""
         return self._stopped.is_set() and self._exit_code == 0
@@ -35,12 +41,17 @@ class RunState:
         """The worker takes prompts; later calls change nothing."""
         self._ready.set()
 
+    def mark_draining(self) -> None:
+        """The way down has begun; later calls change nothing."""
+        self._draining.set()
+
     def stop(self, exit_code: int, problem: str | None = None) -> None:
         """Give the reason to stop; later ones are ignored."""
         if not self._stopped.is_set():
             self._exit_code = exit_code
             self._problem = problem
             self._stopped.set()
+            self._draining.set()
             self._ready.set()
 
     async def wait_until_ready(self) -> bool:
@@ -53,6 +64,10 @@ class RunState:
         if self._stopped.is_set() and self._exit_code == EXIT_STARTUP_FAILED:
             raise StartupError(self._problem or "the model worker could not be started")
         return not self._stopped.is_set()
+
+    async def wait_until_draining(self) -> None:
+        """Wait for the way down to begin."""
+        await self._draining.wait()
 
     async def wait_until_stopped(self) -> int:
         """Wait for a reason to stop and return the exit code: 0 after a drain, 70 when the worker is lost."""

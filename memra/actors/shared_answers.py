@@ -110,6 +110,13 @@ class SharedAnswers:
             if key.weights == weights:
                 computation.is_current = False
 
+    def forget_tenant(self, tenant: str) -> None:
+        """Drop what was computed for a tenant; as `forget`."""
+        self._store.forget_tenant(tenant)
+        for (key, _), computation in self._computations.items():
+            if key.tenant == tenant:
+                computation.is_current = False
+
     def report(self) -> dict[str, int]:
         """Return the counters and gauges; a request that followed counts as a hit."""
         return {

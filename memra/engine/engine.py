@@ -228,7 +228,14 @@ class Engine:
         before = self._budget.num_bytes
         num_entries = sum(runner.prefixes.trim() for runner in self._runners.values())
         left = self._budget.num_bytes
-        return PrefixesTrimmed(num_entries, reclaimed_bytes=before - left, still_owned_bytes=left)
+        pools = [(runner.prefixes.holdings.page_bytes, runner.model.pool) for runner in self._runners.values()]
+        return PrefixesTrimmed(
+            num_entries,
+            reclaimed_bytes=before - left,
+            still_owned_bytes=left,
+            pool_reserved_bytes=sum(page_bytes * pool.num_pages for page_bytes, pool in pools),
+            pool_cached_bytes=sum(page_bytes * pool.num_free for page_bytes, pool in pools),
+        )
 
     def purge_tenant(self, tenant: str) -> TenantPurged:
         """Forget what is remembered of a tenant, under all its salts; running sequences are left alone."""

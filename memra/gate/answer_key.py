@@ -61,10 +61,12 @@ class AnswerKey:
 
     Attributes:
         weights: identity of the instance that answers; outside the digest, so that its answers can be found again.
+        tenant: for whom it was computed; outside the digest for the same reason.
         digest: SHA-256 over all the rest; a prompt cannot be read out of it.
     """
 
     weights: str
+    tenant: str
     digest: bytes
 
 
@@ -88,9 +90,9 @@ def answer_key(
     elif not request.has_seed:
         return None
     digest = hashlib.sha256(array("q", prompt.prompt_ids).tobytes())
-    meaning = (tenant, _meaning(request), _meaning(replace(prompt, prompt_ids=())), _meaning(budget))
+    meaning = (_meaning(request), _meaning(replace(prompt, prompt_ids=())), _meaning(budget))
     digest.update(repr(meaning).encode("utf-8", "surrogatepass"))
-    return AnswerKey(weights, digest.digest())
+    return AnswerKey(weights, tenant, digest.digest())
 
 
 def _meaning(value: Any) -> Any:

@@ -16,12 +16,10 @@ from secrets import token_hex
 from memra.errors import ConfigurationError
 from memra.gate.key_entry import KeyEntry
 from memra.gate.keyring import Keyring, parse_keyring
+from memra.gate.private_file import read_private_text
 
 MAX_BYTES = 8 << 20
 """Some 30,000 keys; a larger file is a mistake."""
-
-_FOREIGN_BITS = 0o137
-"""What a mode of at most 0640 lacks: nobody but the owner writes, and strangers do not even read."""
 
 
 def read_keyring(path: Path, *, is_owner_checked: bool = True) -> Keyring:
@@ -36,7 +34,7 @@ def read_keyring(path: Path, *, is_owner_checked: bool = True) -> Keyring:
         ConfigurationError: names the file, and what is wrong with it or within it.
     """
     try:
-        return parse_keyring(_read_text(path, is_owner_checked=is_owner_checked))
+        return parse_keyring(read_private_text(path, max_bytes=MAX_BYTES, is_owner_checked=is_owner_checked))
     except ConfigurationError as error:
         raise ConfigurationError(f"keyring {path}: {error.message}") from None
 
@@ -48,7 +46,7 @@ def add_entry(path: Path, entry: KeyEntry) -> None:
         ConfigurationError: the file cannot be read or written, or has the key already; it is as it was.
     """
     with _locked(path):
-        text = _read_text(path, is_owner_checked=False) if os.path.lexists(path) else ""
+        text = read_private_text(path, max_bytes=MAX_BYTES, is_owner_checked=False) if os.path.lexists(path) else ""
         gap = "" if not text or text.endswith("\n\n") else "\n" if text.endswith("\n") else "\n\n"
         changed = f"{text}{gap}{entry.to_toml()}"
         try:
@@ -68,7 +66,7 @@ def disable_entry(path: Path, prefix: str) -> KeyEntry | None:
         ConfigurationError: the file cannot be read or written, or not be changed in the way it is written.
     """
     with _locked(path):
-        text = _read_text(path, is_owner_checked=False)
+        text = read_private_text(path, max_bytes=MAX_BYTES, is_owner_checked=False)
         entries = parse_keyring(text).entries
         found = next((entry for entry in entries if entry.prefix == prefix and entry.is_enabled), None)
         if found is None:
@@ -105,43 +103,6 @@ def _with_disabled(text: str, index: int) -> str:
             if at == index:
                 changed.append("enabled = false\n")
     return "".join(changed)
-
-
-def _read_text(path: Path, *, is_owner_checked: bool) -> str:
-    """Open, look and read through one descriptor, so that nothing can be put in between."""
-    try:
-        # Without O_NONBLOCK a pipe in the file's place would hold the server.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        is_link = path.is_symlink()
-        reason = "is a symbolic link; name the file itself" if is_link else f"cannot be read: {error.strerror}"
-        raise ConfigurationError(reason) from None
-    try:
-        _check_file(os.fstat(descriptor), is_owner_checked=is_owner_checked)
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(MAX_BYTES + 1)
-    finally:
-        os.close(descriptor)
-    if len(data) > MAX_BYTES:
-        raise ConfigurationError(f"is larger than {MAX_BYTES >> 20} MiB")
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ConfigurationError("is not UTF-8") from None
-
-
-def _check_file(found: os.stat_result, *, is_owner_checked: bool) -> None:
-    mode = stat.S_IMODE(found.st_mode)
-    complaints = {
-        "is not a regular file": not stat.S_ISREG(found.st_mode),
-        f"belongs to user {found.st_uid}; it must be the server's own, or root's": is_owner_checked
-        and found.st_uid not in {os.geteuid(), 0},
-        f"has mode {mode:04o}, so that others can read or change it; chmod 600 or 640": bool(mode & _FOREIGN_BITS),
-        "has several names (hard links); it must have one": found.st_nlink != 1,
-    }
-    for complaint, is_true in complaints.items():
-        if is_true:
-            raise ConfigurationError(complaint)
 
 
 @contextmanager

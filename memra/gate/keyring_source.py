@@ -55,6 +55,11 @@ class KeyringSource:
         source._path, source._stamp, source._clock, source._looked_at = path, stamp, clock, clock()
         return source
 
+    @property
+    def path(self) -> Path | None:
+        """Where the keys are written down; None for keys that do not change."""
+        return self._path
+
     def is_due(self) -> bool:
         """Tell whether it is time to `refresh`; whoever hears so once is the one to do it."""
         if self._path is None or self._clock() < self._looked_at + CHECK_S:

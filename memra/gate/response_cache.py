@@ -155,6 +155,11 @@ class ResponseCache:
         for key in [key for key in self._entries if key.weights == weights]:
             self._drop(key)
 
+    def forget_tenant(self, tenant: str) -> None:
+        """Drop every answer that was computed for a tenant."""
+        for key in [key for key in self._entries if key.tenant == tenant]:
+            self._drop(key)
+
     def check_integrity(self) -> None:
         """Compare the sum with the entries, and the entries with the budget.
 

@@ -4,7 +4,9 @@ Refuses to know what is served. Called by the composition root before anything s
 reported at once; the socket does not accept connections before `memra.http.serve.serve` runs.
 """
 
+import contextlib
 import errno
+import ipaddress
 import os
 import socket
 
@@ -50,6 +52,23 @@ def bind(address: str) -> socket.socket:
         raise address_error(address, error) from error
     listener.setblocking(False)
     return listener
+
+
+def bind_loopback(address: str) -> socket.socket:
+    """Bind as `bind` does, where nothing but this machine itself can come in.
+
+    Raises:
+        AddressError: as `bind`; or the host has an address that is not loopback.
+    """
+    host, port = _split(address)
+    with contextlib.suppress(socket.gaierror, UnicodeError):  # `bind` says so
+        for *_, target in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+            if not ipaddress.ip_address(str(target[0]).partition("%")[0]).is_loopback:
+                raise AddressError(
+                    f"Cannot listen on {address} for administration: {target[0]} is not loopback; use 127.0.0.1, and "
+                    "a tunnel from elsewhere."
+                )
+    return bind(address)
 
 
 def address_of(listener: socket.socket) -> str:

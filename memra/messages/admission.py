@@ -114,6 +114,32 @@ class AdmissionsReported:
 
 
 @dataclass(frozen=True, slots=True)
+class ListGuests:
+    """Ask admission for every request in the house; answered with a tuple of `GuestListed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestListed:
+    """A request that admission has let in.
+
+    Attributes:
+        principal: names the key that it came with, never the key; None without one.
+        part_of: the request under whose slot it runs; None for one with its own.
+        prompt_tokens: None until they were counted.
+        age_s: since it came in, seconds.
+    """
+
+    request_id: RequestId
+    model: ModelName
+    tenant: str
+    principal: str | None
+    lane: Lane
+    part_of: RequestId | None
+    prompt_tokens: int | None
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseSlot:
     """Give the slot back and record the end, whatever the end was; told exactly once per admitted request.
 

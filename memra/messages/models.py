@@ -102,6 +102,17 @@ class LoadModel:
 
 
 @dataclass(frozen=True, slots=True)
+class WithdrawLoad:
+    """Take a `LoadModel` back: whoever asked for it waits no more, and nothing is loaded for nobody.
+
+    Attributes:
+        ticket: with which it was answered.
+    """
+
+    ticket: object
+
+
+@dataclass(frozen=True, slots=True)
 class UnloadModel:
     """Let a model go once its last request has ended; the next request loads it again.
 

@@ -19,11 +19,15 @@ class PrefixesTrimmed:
         prefix_entries: pages that were dropped.
         reclaimed_bytes: of them, in the executors.
         still_owned_bytes: of the pages and states that running sequences use.
+        pool_reserved_bytes: of all pages that the executors hold, used or not.
+        pool_cached_bytes: of those among them that nothing uses now.
     """
 
     prefix_entries: int
     reclaimed_bytes: int
     still_owned_bytes: int
+    pool_reserved_bytes: int = 0
+    pool_cached_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,24 @@ class CancelReply:
 
 
 @dataclass(frozen=True, slots=True)
+class ListReplies:
+    """Ask how far every open answer is; answered with a `ReplyProgress` by request id."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyProgress:
+    """How far an answer is, by the last that the worker said of it.
+
+    Attributes:
+        is_started: the worker has given the prompt room.
+        completion_tokens: generated so far.
+    """
+
+    is_started: bool = False
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CutReplies:
     """End every open answer with a `DrainingError`.
 

@@ -6,9 +6,10 @@ are awaited on its own loop.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from memra.messages.identity import KeyClass
 from memra.types import Lane, ModelName, RequestId
 
 
@@ -36,6 +37,22 @@ class RunningRequest:
     prompt_tokens: int | None
     completion_tokens: int
     age_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key that was just made.
+
+    Attributes:
+        key: its whole text, which is nowhere else.
+        prefix: its public beginning, which names it from now on.
+    """
+
+    key: str = field(repr=False)
+    prefix: str
+    tenant: str
+    key_class: KeyClass
+    rate_limit: int | None
 
 
 Report = Mapping[str, Any]
@@ -93,7 +110,7 @@ class RuntimeHandles(Protocol):
         ...
 
     async def load_model(self, name: str, source: str | None = None) -> Report:
-        """Load a model, or put another in its place, and wait for it."""
+        """Load a model, or put another in its place, and wait for it; being cancelled takes the load back."""
         ...
 
     async def unload_model(self, name: str) -> bool:
@@ -117,6 +134,25 @@ class RuntimeHandles(Protocol):
 
         Returns:
             `models`: how many have metadata now.
+        """
+        ...
+
+    async def create_key(self, tenant: str, *, key_class: KeyClass, rate_limit: int | None = None) -> NewKey:
+        """Make a key of a tenant's and write its hash into the keyring's file; it opens the server at once.
+
+        Raises:
+            memra.errors.ConfigurationError: the server has no keyring in a file, or it cannot be written.
+        """
+        ...
+
+    async def revoke_key(self, prefix: str) -> int:
+        """Disable the key with a public beginning at once; requests that run go on.
+
+        Returns:
+            How many keys have that beginning; only a single one is disabled.
+
+        Raises:
+            memra.errors.ConfigurationError: as for `create_key`.
         """
         ...
 

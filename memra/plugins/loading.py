@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from memra import __version__
 from memra.errors import UsageError
 from memra.plugins.answers import DIALECT_PARTS, NonsenseError, a_list, having
+from memra.plugins.builtin import BUILT_IN
 from memra.plugins.commands import Command
 from memra.plugins.config_schema import ConfigError, convert_table
 from memra.plugins.feeds import Feed
@@ -76,12 +78,15 @@ class Complaints:
 
 
 def find_plugins() -> tuple[FoundPlugin, ...]:
-    """Return what is installed, by name; nothing is imported."""
-    points = sorted(entry_points(group=PROJECT), key=lambda point: point.name)
-    return tuple(
+    """Return what is installed, by name, memra's own included; nothing is imported."""
+    found = [
         FoundPlugin(point.name, point.dist.name if point.dist else "", point.dist.version if point.dist else "", point)
-        for point in points
-    )
+        for point in entry_points(group=PROJECT)
+    ]
+    found += [
+        FoundPlugin(name, PROJECT, __version__, EntryPoint(name, module, PROJECT)) for name, module in BUILT_IN.items()
+    ]
+    return tuple(sorted(found, key=lambda plugin: plugin.name))
 
 
 def import_plugins(plugins: PluginSet, *, blocked: Collection[str], complaints: Complaints) -> None:

@@ -5,8 +5,9 @@ docs/reference/settings.md is held to this file by a test. Refuses to know where
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from memra.settings.fields import MIB, at_least, names, parse_switch, setting, web_origins, zero_or_at_least
+from memra.settings.fields import MIB, at_least, names, parse_switch, path, setting, web_origins, zero_or_at_least
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,29 @@ class HttpSettings:
         "Allow an address other than loopback although the server has no keys.",
         env="MEMRA_ALLOW_OPEN_BIND",
         parse=parse_switch,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSettings:
+    """The listener for whoever administers the server; off unless it has an address."""
+
+    address: str | None = setting(
+        None,
+        "Where to listen for administration, `host:port`, on loopback alone; unset: nowhere.",
+        env="MEMRA_ADMIN_ADDR",
+    )
+    token_file: Path | None = setting(
+        None,
+        "The file that holds the one token of the admin listener, readable for nobody but its owner and group.",
+        env="MEMRA_ADMIN_TOKEN_FILE",
+        parse=path,
+    )
+    audit_file: Path | None = setting(
+        None,
+        "The file that gets a line for every call of the admin listener, before the call is carried out.",
+        env="MEMRA_ADMIN_AUDIT_FILE",
+        parse=path,
     )
 
 

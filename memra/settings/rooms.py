@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memra.settings.fields import at_least, counts, names, one_of, parse_switch, setting
-from memra.settings.front_rooms import GateSettings, HttpSettings, LaneSettings
+from memra.settings.front_rooms import AdminSettings, GateSettings, HttpSettings, LaneSettings
 from memra.settings.model_rooms import EngineSettings, HostTierSettings, ModelSettings, PoolSettings
 
 
@@ -114,6 +114,7 @@ class Settings:
     """All rooms together."""
 
     http: HttpSettings = field(default_factory=HttpSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
     gate: GateSettings = field(default_factory=GateSettings)
     lanes: LaneSettings = field(default_factory=LaneSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
@@ -127,6 +128,7 @@ class Settings:
 
 ROOMS: Mapping[str, type[Any]] = {
     "http": HttpSettings,
+    "admin": AdminSettings,
     "gate": GateSettings,
     "lanes": LaneSettings,
     "models": ModelSettings,

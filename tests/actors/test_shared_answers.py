@@ -371,7 +371,7 @@ async def test_whatever_leaders_and_followers_do_everybody_who_stays_is_served(a
                 nursery.start_soon(leave_after, scope, num_turns)
             for _ in range(num_turns % 7):
                 await trio.lowlevel.checkpoint()
-            claimed = await answers.claim(AnswerKey("w", name.encode()), Lane.INTERACTIVE, ReplyStream())
+            claimed = await answers.claim(AnswerKey("w", "t", name.encode()), Lane.INTERACTIVE, ReplyStream())
             if not isinstance(claimed, Lead):
                 assert claimed is answer
                 outcomes["given"] += 1

@@ -33,8 +33,8 @@ class Clock:
         return self.now
 
 
-def key(name: str, weights: str = "w") -> AnswerKey:
-    return AnswerKey(weights, name.encode())
+def key(name: str, weights: str = "w", tenant: str = "t") -> AnswerKey:
+    return AnswerKey(weights, tenant, name.encode())
 
 
 def answer(text: str = "hello", stop: StopCause = StopCause.END_OF_SEQUENCE) -> StoredAnswer:
@@ -140,6 +140,17 @@ def test_only_the_answers_of_the_named_weights_are_forgotten():
     cache.check_integrity()
 
 
+def test_only_the_answers_of_the_named_tenant_are_forgotten():
+    cache = ResponseCache(100_000, ttl_s=60.0)
+    for tenant in ("gone", "kept"):
+        for name in "abc":
+            cache.put(key(name, tenant=tenant), answer())
+    cache.forget_tenant("gone")
+    assert [cache.get(key(name, tenant="gone")) for name in "abc"] == [None] * 3
+    assert all(cache.get(key(name, tenant="kept")) for name in "abc")
+    cache.check_integrity()
+
+
 def test_the_answer_that_was_not_asked_for_the_longest_goes_first():
     cache = ResponseCache(3 * answer().num_bytes, ttl_s=60.0)
     for name in "abc":
@@ -206,7 +217,7 @@ def test_the_bytes_that_are_counted_are_no_fewer_than_those_that_are_used():
             delta = ReplyDelta(f"{number} é" * 20, tuple(range(number, number + 50)))
             stored = StoredAnswer.of([delta], ReplyFinished(StopCause.MAX_TOKENS, usage))
             assert stored is not None
-            cache.put(AnswerKey("w", number.to_bytes(32, "big")), stored)
+            cache.put(AnswerKey("w", "t", number.to_bytes(32, "big")), stored)
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
