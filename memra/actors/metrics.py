@@ -55,6 +55,13 @@ def _prefix_metrics(report: PrefixReported) -> dict[str, Any]:
         names.METRIC_PREFIX_HOST_BYTES: report.host_bytes,
         names.METRIC_PREFIX_HOST_PROMOTIONS: report.num_promotions,
         names.METRIC_PREFIX_HOST_DROPS: report.num_host_drops,
+        names.METRIC_PREFIX_HANDOFF_EXPORTS: report.moved.num_exports,
+        names.METRIC_PREFIX_HANDOFF_ENTRIES: report.moved.num_imported,
+        names.METRIC_PREFIX_HANDOFF_BYTES: report.moved.num_imported_bytes,
+        names.METRIC_PREFIX_HANDOFF_SKIPS: report.moved.num_import_skips,
+        names.METRIC_PREFIX_PURGES: report.moved.num_purges,
+        names.METRIC_PREFIX_PURGED_ENTRIES: report.moved.num_purged,
+        names.METRIC_PREFIX_PURGED_BYTES: report.moved.num_purged_bytes,
         names.METRIC_LCP_HISTOGRAM: {"edges": report.lcp_edges, "counts": report.lcp_counts},
     }
 

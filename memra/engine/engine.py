@@ -6,7 +6,7 @@ thread, and hands what `step` returns upstairs. Nothing here waits: "no room" le
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memra.engine.embedding_runner import EmbeddingRunner
 from memra.engine.handoff_reader import ImportReport
@@ -28,6 +28,7 @@ from memra.messages.load import WorkerLoad
 from memra.messages.prefixes import PrefixesTrimmed, TenantPurged
 from memra.messages.work import (
     PoolTexts,
+    PrefixesMoved,
     RequestFailed,
     StepFinished,
     Submission,
@@ -96,6 +97,7 @@ class Engine:
         self._plan = TickPlan()
         self._num_preempted = 0
         self._import: PrefixImport | None = None
+        self._moved = PrefixesMoved()
         self._runners: dict[InstanceKey, ModelRunner] = {}
         self._embedders: dict[InstanceKey, EmbeddingRunner] = {}
         self._pending: list[WorkEvent] = []
@@ -199,7 +201,7 @@ class Engine:
         """
         started_at = self._clock()
         if self._import is not None and not self._import.take_one():
-            self._import = None
+            self._end_import(self._import)
         events, self._pending = self._pending, []
         for runner in self._runners.values():
             runner.admit(events)
@@ -239,7 +241,14 @@ class Engine:
 
     def purge_tenant(self, tenant: str) -> TenantPurged:
         """Forget what is remembered of a tenant, under all its salts; running sequences are left alone."""
-        return purge_tenant([runner.prefixes for runner in self._runners.values()], tenant)
+        purged = purge_tenant([runner.prefixes for runner in self._runners.values()], tenant)
+        self._moved = replace(
+            self._moved,
+            num_purges=self._moved.num_purges + 1,
+            num_purged=self._moved.num_purged + purged.host_entries,
+            num_purged_bytes=self._moved.num_purged_bytes + purged.host_bytes,
+        )
+        return purged
 
     def export_prefixes(self, *, force: bool = False) -> ExportReport:
         """Write the hand-off file; nothing else is done meanwhile.
@@ -252,7 +261,9 @@ class Engine:
         """
         if self.has_work and not force:
             raise HandoffError("requests are being worked on; drain the server first, or force it")
-        return export_prefixes(self._remembering(), self._limits.host_tier)
+        report = export_prefixes(self._remembering(), self._limits.host_tier)
+        self._moved = replace(self._moved, num_exports=self._moved.num_exports + 1)
+        return report
 
     def import_prefixes(self) -> ImportReport:
         """Begin to read the hand-off file: its header now, and an entry in every step that follows.
@@ -284,7 +295,9 @@ class Engine:
             num_pages_cached=sum(runner.num_cached_pages for runner in runners),
             lanes=self._counters.lanes.report(),
             num_preempted=self._num_preempted + sum(runner.num_preempted for runner in runners),
-            prefix=report_prefixes([runner.prefixes for runner in runners], self._host, budget=self._budget),
+            prefix=report_prefixes(
+                [runner.prefixes for runner in runners], self._host, budget=self._budget, moved=self._moved
+            ),
             num_pages_total=sum(runner.model.pool.num_pages for runner in runners),
             step_p50_ms=self._statistics.percentile_ms(50),
             step_p99_ms=self._statistics.percentile_ms(99),
@@ -304,6 +317,15 @@ class Engine:
     def _all_runners(self) -> Iterator[ModelRunner | EmbeddingRunner]:
         yield from self._runners.values()
         yield from self._embedders.values()
+
+    def _end_import(self, ended: PrefixImport) -> None:
+        self._import = None
+        self._moved = replace(
+            self._moved,
+            num_imported=self._moved.num_imported + ended.num_entries,
+            num_imported_bytes=self._moved.num_imported_bytes + ended.num_bytes,
+            num_import_skips=self._moved.num_import_skips + ended.num_skips,
+        )
 
     def _queue(self, request: Submission) -> RequestFailed | None:
         key = (request.model, request.instance)

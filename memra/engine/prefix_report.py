@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from memra.engine.host_shares import HostShares
 from memra.engine.prefix_budget import PrefixBudget
 from memra.engine.prefix_cache import LCP_EDGES, PrefixCache
-from memra.messages.work import PrefixReported
+from memra.messages.work import PrefixesMoved, PrefixReported
 
 
-def report_prefixes(caches: Sequence[PrefixCache], host: HostShares, *, budget: PrefixBudget) -> PrefixReported:
+def report_prefixes(
+    caches: Sequence[PrefixCache], host: HostShares, *, budget: PrefixBudget, moved: PrefixesMoved
+) -> PrefixReported:
     """Return the sums over all models."""
     counts = [cache.counts for cache in caches]
     return PrefixReported(
@@ -29,4 +31,5 @@ def report_prefixes(caches: Sequence[PrefixCache], host: HostShares, *, budget: 
         host_bytes=host.num_bytes,
         num_promotions=sum(count.num_promotions for count in counts),
         num_host_drops=host.num_drops,
+        moved=moved,
     )

@@ -111,6 +111,7 @@ class PrefixImport:
         self._reader = HandoffReader.open(settings.handoff, [one.stamp for one in models], io_mode=settings.handoff_io)
         self._nodes: dict[int, PrefixNode] = {}
         self.num_entries = 0
+        self.num_bytes = 0
         self.num_skips = 0
 
     @property
@@ -148,4 +149,5 @@ class PrefixImport:
             return False
         self._nodes[frame.number] = node
         self.num_entries += 1
+        self.num_bytes += len(entry.page) + sum(map(len, states.values()))
         return True

@@ -190,6 +190,27 @@ class ReportWork:
 
 
 @dataclass(frozen=True, slots=True)
+class PrefixesMoved:
+    """What whoever administers the server did to what is remembered, since the worker began.
+
+    Attributes:
+        num_exports: hand-off files that were written.
+        num_imported, num_imported_bytes: entries that were read from such files, and their pages and states.
+        num_import_skips: entries of such files that were damaged, of other weights, or had no room.
+        num_purges: tenants that were purged.
+        num_purged, num_purged_bytes: entries that went by that from the host store, and their bytes.
+    """
+
+    num_exports: int = 0
+    num_imported: int = 0
+    num_imported_bytes: int = 0
+    num_import_skips: int = 0
+    num_purges: int = 0
+    num_purged: int = 0
+    num_purged_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class PrefixReported:
     """What is remembered of sequences that ran, over all models.
 
@@ -202,6 +223,7 @@ class PrefixReported:
         host_entries, host_bytes: pages and states in the host store.
         num_promotions: pages and states that came back from it.
         num_host_drops: that were forgotten for want of room in it.
+        moved: on demand.
     """
 
     num_hits: int = 0
@@ -217,6 +239,7 @@ class PrefixReported:
     host_bytes: int = 0
     num_promotions: int = 0
     num_host_drops: int = 0
+    moved: PrefixesMoved = field(default_factory=PrefixesMoved)
 
 
 @dataclass(frozen=True, slots=True)

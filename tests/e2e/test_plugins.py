@@ -154,6 +154,27 @@ async def memra_request_ended(record):
     await asyncio.sleep(0)
     note("ended", record.model, record.usage.completion_tokens)
 
+def route(name, path, handles, method):
+    from quart import Blueprint
+    blueprint = Blueprint(name, __name__)
+    @blueprint.route(path, methods=[method])
+    async def view():
+        return {"requests": len(await handles.list_requests()), "models": len(await handles.list_models())}
+    return [blueprint]
+
+@hookimpl
+def memra_blueprints(handles):
+    return route("stranger", "/stranger", handles, "GET")
+
+@hookimpl
+def memra_admin_blueprints(handles):
+    return route("stranger_admin", "/admin/stranger", handles, "POST")
+
+@hookimpl
+async def memra_ready(handles):
+    note("ready", (await handles.list_models())[0]["name"])
+    await handles.wait_shutdown()
+
 @hookimpl
 async def memra_shutdown():
     await asyncio.sleep(0)
@@ -167,12 +188,12 @@ def begin(start: Start, environment: PluginEnvironment, tmp_path: Path, smollm2_
     if not (tmp_path.parent / "stranger").exists():
         environment.install(write_package(tmp_path.parent / "stranger", "stranger", STRANGER))
 
-    def begin_one(*lines: str, timeout_s: float = 5) -> tuple[Server, Path]:
+    def begin_one(*lines: str, timeout_s: float = 5, **variables: str) -> tuple[Server, Path]:
         notes, settings = tmp_path / "notes.txt", tmp_path / "memra.toml"
         table = [f"[plugins]\ntimeout_s = {timeout_s}", "[plugins.stranger]", f'notes = "{notes}"', *lines]
         settings.write_text("\n".join(table))
         arguments = ("--config", str(settings), "-m", f"small=shelf:{smollm2_path}")
-        environ = environment.environ | {"MEMRA_PLUGINS_BLOCK": "tally"}
+        environ = environment.environ | {"MEMRA_PLUGINS_BLOCK": "tally,clinger"} | variables
         return start(*arguments, environ=environ, python=environment.python), notes
 
     return begin_one
@@ -186,9 +207,9 @@ def test_a_stranger_brings_a_source_a_template_and_an_observer_and_hears_the_end
     body = {"model": "small", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
     answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60).json()
     assert answer["usage"]["prompt_tokens"] < 12, "a template of the model's own has more"
-    assert wait_for_lines(notes, 1) == ["ended small 3"]
+    assert wait_for_lines(notes, 2) == ["ready small", "ended small 3"]
     assert server.stop() == 0
-    assert notes.read_text().splitlines() == ["ended small 3", "shutdown"]
+    assert notes.read_text().splitlines() == ["ready small", "ended small 3", "shutdown"]
 
 
 @pytest.mark.models
@@ -201,7 +222,7 @@ def test_an_observer_that_raises_or_hangs_costs_nobody_anything_and_is_named(beg
     assert statuses == [200, 200, 200]
     assert words in server.wait_for("plugin stranger: memra_request_ended")
     assert server.stop() == 0
-    assert notes.read_text().splitlines() == ["shutdown"]
+    assert notes.read_text().splitlines() == ["ready small", "shutdown"]
 
 
 @pytest.mark.models
@@ -209,3 +230,71 @@ def test_a_thread_that_a_plugin_leaves_running_cannot_keep_the_process(begin):
     server, _ = begin('observer = "thread"')
     assert server.stop() == 0
     assert "the thread stranger still runs" in server.output()
+
+
+@pytest.mark.models
+def test_a_stranger_adds_routes_to_both_doors(begin, tmp_path: Path):
+    token = tmp_path / "token"
+    token.write_text("stranger-" * 3)
+    token.chmod(0o600)
+    server, _ = begin(
+        MEMRA_ADMIN_ADDR="127.0.0.1:0",
+        MEMRA_ADMIN_TOKEN_FILE=str(token),
+        MEMRA_ADMIN_AUDIT_FILE=str(tmp_path / "audit"),
+    )
+    admin_url = next(line for line in server.said if line.startswith("administration is at")).split()[-1]
+    expected = {"requests": 0, "models": 1}
+    assert httpx.get(f"{server.url}/stranger").json() == expected
+    assert httpx.post(f"{server.url}/admin/stranger").status_code == 404
+    assert httpx.post(f"{admin_url}/admin/stranger").status_code == 401
+    headers = {"Authorization": f"Bearer {token.read_text()}"}
+    assert httpx.post(f"{admin_url}/admin/stranger", headers=headers).json() == expected
+    assert '"/admin/stranger"' in (tmp_path / "audit").read_text()
+
+
+CLINGER = '''
+"""Keeps its handles, and goes on whatever it is told."""
+import os, trio
+from memra.plugins import hookimpl
+
+kept = []
+
+def cling(handles):
+    kept.append(handles)
+    while True:
+        try:
+            trio.from_thread.run(handles.list_requests)
+        except BaseException as error:
+            print("clinger heard", type(error).__name__, flush=True)
+            if type(error).__name__ not in ("Cancelled", "HandlesClosedError", "RunFinishedError"):
+                raise
+            import threading
+            threading.Event().wait()
+
+async def cling_within_trio(handles):
+    kept.append(handles)
+    with trio.CancelScope(shield=True):
+        while True:
+            try:
+                await handles.list_requests()
+                await trio.sleep(0.01)
+            except Exception as error:
+                print("clinger heard", type(error).__name__, flush=True)
+                await trio.sleep_forever()
+
+memra_ready = hookimpl(cling if os.environ["CLINGS"] == "thread" else cling_within_trio, specname="memra_ready")
+'''
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("how", ["thread", pytest.param("task", marks=pytest.mark.slow)])
+def test_a_plugin_that_keeps_its_handles_cannot_keep_the_process(
+    start: Start, environment: PluginEnvironment, tmp_path: Path, smollm2_path: Path, how: str
+):
+    if not (tmp_path.parent / "clinger").exists():
+        environment.install(write_package(tmp_path.parent / "clinger", "clinger", CLINGER))
+    own = {"MEMRA_PLUGINS_BLOCK": "tally,stranger", "MEMRA_DRAIN_S": "0.5", "CLINGS": how}
+    server = start("-m", f"small={smollm2_path}", environ=environment.environ | own, python=environment.python)
+    assert complete(server).status_code == 200
+    assert server.stop() == 0
+    assert "clinger heard" in server.output()
