@@ -12,7 +12,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from socket import socket
@@ -46,6 +46,7 @@ from memra.actors.templating import Templating
 from memra.actors.watchdog import Watchdog
 from memra.actors.worker_engine import WorkerEngine
 from memra.actors.worker_link import WorkerLink
+from memra.admin_door import AdminDoor, open_admin_door
 from memra.chat.tool_dialects.registry import DIALECTS, GENERIC
 from memra.cli_plugins.own_commands import OWN_COMMANDS
 from memra.engine.device_memory import look_at_memory
@@ -54,14 +55,11 @@ from memra.engine.executor_choice import ExecutorChoice, choose_executor, runs_o
 from memra.engine.host_shares import HostShares
 from memra.engine.host_tier import open_host_store
 from memra.errors import ConfigurationError, HandoffError, MemraError
-from memra.gate.admin_token import AdminToken, read_admin_token
 from memra.gate.keyring_source import KeyringSource, open_keyring
 from memra.gate.keys import KeyLaw
 from memra.gate.residency import Residency
 from memra.gate.response_cache import ResponseCache
-from memra.http.address import address_of, bind, bind_loopback
-from memra.http.admin_app import build_admin_app
-from memra.http.admin_audit import AuditFile
+from memra.http.address import address_of, bind
 from memra.http.app import build_app
 from memra.http.plugin_routes import mount_blueprints
 from memra.http.routes.models import SCHEMAS
@@ -71,7 +69,7 @@ from memra.messages.models import ModelInstance, ModelsRestored
 from memra.plugins.manager import Plugins
 from memra.served_models import ServedModel, ServedModels, refuse_crowding
 from memra.serving_rules import admission_rules, deadline_rules, lane_policy, slot_table
-from memra.settings import AdminSettings, GateSettings, Settings
+from memra.settings import GateSettings, Settings
 from memra.telemetry.export import SpanExport
 from memra.types import ModelName, WorkerPhase
 
@@ -97,9 +95,8 @@ def run(settings: Settings) -> int:
     plugins = _load_plugins(settings)
     spans = SpanExport(plugins.telemetry_exporters, version=__version__)
     keyring = open_keyring(settings.gate.api_keys)
-    with closing(bind(settings.http.address)) as listener, ExitStack() as opened:
+    with closing(bind(settings.http.address)) as listener, open_admin_door(settings.admin) as admin:
         _refuse_open_address(settings)
-        admin = _open_admin_door(settings.admin, opened)
         choice = choose_executor(settings.engine)
         models = ServedModels(settings, choice, plugins)
         plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener, keyring, admin)
@@ -109,23 +106,6 @@ def run(settings: Settings) -> int:
             raise _own_error(group) or group from None
     _leave_threads_behind(exit_code)
     return exit_code
-
-
-def _open_admin_door(settings: AdminSettings, opened: ExitStack) -> "_AdminDoor | None":
-    """Bind the admin listener, where there is to be one, and check all that it needs.
-
-    Raises:
-        ConfigurationError: something that it needs is missing or cannot be used.
-        AddressError: its address cannot be bound, or is open to others than this machine.
-    """
-    if settings.address is None:
-        return None
-    if settings.token_file is None or settings.audit_file is None:
-        missing = "MEMRA_ADMIN_TOKEN_FILE" if settings.token_file is None else "MEMRA_ADMIN_AUDIT_FILE"
-        raise ConfigurationError(f"MEMRA_ADMIN_ADDR is set, so {missing} must be; see docs/how-to/administer.md")
-    token, audit = read_admin_token(settings.token_file), AuditFile(settings.audit_file)
-    audit.check()
-    return _AdminDoor(opened.enter_context(closing(bind_loopback(settings.address))), token, audit)
 
 
 def _leave_threads_behind(exit_code: int) -> None:
@@ -212,16 +192,7 @@ class _Plan:
     choice: ExecutorChoice
     listener: socket
     keyring: KeyringSource | None
-    admin: "_AdminDoor | None"
-
-
-@dataclass(frozen=True, slots=True)
-class _AdminDoor:
-    """What the admin listener needs."""
-
-    listener: socket
-    token: AdminToken
-    audit: AuditFile
+    admin: AdminDoor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +394,9 @@ async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> N
             beside.start_soon(plan.plugins.ready, handles)
             async with trio.open_nursery() as nursery:
                 if plan.admin is not None:
-                    await _open_admin_listener(plan, plan.admin, handles, nursery=nursery, shutdown=shutdown)
+                    routes = plan.plugins.admin_blueprints(handles)
+                    await plan.admin.serve(routes, settings=plan.settings.http, nursery=nursery, shutdown=shutdown)
+                    _say(f"administration is at {plan.admin.url}")
                 await nursery.start(partial(serve, app, plan.listener, settings=plan.settings.http, shutdown=shutdown))
                 _greet(f"http://{address_of(plan.listener)}", next(iter(plan.models.terms)), fingerprint)
                 await state.wait_until_stopped()
@@ -432,15 +405,6 @@ async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> N
             beside.cancel_scope.cancel()
     finally:
         handles.close()
-
-
-async def _open_admin_listener(
-    plan: _Plan, door: _AdminDoor, handles: ServerHandles, *, nursery: trio.Nursery, shutdown: trio.Event
-) -> None:
-    """Serve what plugins bring for administration, and say where."""
-    app = build_admin_app(door.token.matches, door.audit, plan.plugins.admin_blueprints(handles))
-    await nursery.start(partial(serve, app, door.listener, settings=plan.settings.http, shutdown=shutdown))
-    _say(f"administration is at http://{address_of(door.listener)}")
 
 
 def _unloaded_backend(plan: _Plan) -> str:

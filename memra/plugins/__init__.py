@@ -15,7 +15,7 @@ from memra.messages.admission import RequestEnded
 from memra.messages.identity import Credentials, Identity, KeyClass
 from memra.plugins.commands import Command
 from memra.plugins.feeds import Feed, FeedUnavailableError, ModelCard
-from memra.plugins.handles import HandlesClosedError, RunningRequest, RuntimeHandles
+from memra.plugins.handles import HandlesClosedError, NewKey, RunningRequest, RuntimeHandles
 from memra.plugins.markers import API_VERSION, hookimpl
 from memra.plugins.metering import (
     BudgetUnavailable,
@@ -53,6 +53,7 @@ __all__ = [
     "Metering",
     "MeteringRefusal",
     "ModelCard",
+    "NewKey",
     "Outcome",
     "Permit",
     "Receipt",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import memra.plugins
 from memra.plugins import hookspecs
+from memra.plugins.handles import RuntimeHandles
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "plugins.md"
@@ -69,6 +70,13 @@ def test_every_hook_has_a_caller():
     callers = [path for path in SOURCE.parent.glob("*.py") if path.name not in {"hookspecs.py", "inspection.py"}]
     called = "\n".join(path.read_text(encoding="utf-8") for path in callers)
     assert not [hook.name for hook in hooks() if f'"{hook.name}"' not in called]
+
+
+def test_every_handle_stands_on_the_page():
+    section = PAGE.read_text(encoding="utf-8").partition("\n## The handles\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)[`(]", section))
+    handles = {name for name in vars(RuntimeHandles) if not name.startswith("_")}
+    assert handles - named == set()
 
 
 def test_what_plugins_may_import_is_all_there_and_sorted():

@@ -1,5 +1,7 @@
 """memra's own admin routes over handles that a test holds: orders in, reports out, refusals with their codes."""
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -270,3 +272,14 @@ async def test_old_tasks_are_forgotten_and_running_ones_are_not(call, handles, m
     assert [task["id"] for task in listed["tasks"]] == [running["task"]["id"], "task-4", "task-5"]
     handles.loaded.set()
     await ended(call, running["task"]["id"])
+
+
+def test_every_route_is_described(app):
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "administer.md"
+    described = set(re.findall(r"`(GET|POST) (/admin/[^`]*)`", page.read_text(encoding="utf-8")))
+    brought = {
+        (method, re.sub(r"<(\w+)>", "{}", rule.rule)) for rule in app.url_map.iter_rules() for method in rule.methods
+    }
+    assert {(method, re.sub(r"\{\w+\}", "{}", path)) for method, path in described} == {
+        (method, path) for method, path in brought if method in {"GET", "POST"}
+    }
