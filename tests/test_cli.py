@@ -31,6 +31,14 @@ def test_the_commands_are_listed(capsys):
     assert [line.split()[0] for line in listed.splitlines() if re.match(r"    \w", line)] == [*OWN_COMMANDS]
 
 
+@pytest.mark.parametrize("word", ["--version", "-V"])
+def test_the_version_names_the_build(word: str, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([word])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"memra \d+\.\d+\.\d+ \(sources [0-9a-f]{12}\)\n", capsys.readouterr().out)
+
+
 def test_an_error_is_one_line_and_a_usage_error_is_code_two(capsys):
     assert main(["bench", "--executor", "no-such"]) == 2
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("memra: ")]

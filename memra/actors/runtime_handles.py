@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 import trio
+from pykka import ActorDeadError
 
 from memra.actors.bridge import ActorHouse
 from memra.actors.key_desk import KeyDesk
@@ -195,6 +196,8 @@ class ServerHandles:
             self._calls.add(scope)
             try:
                 return await work(house)
+            except ActorDeadError:
+                raise _closed() from None
             finally:
                 self._calls.discard(scope)
         raise _closed()

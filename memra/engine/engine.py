@@ -242,6 +242,8 @@ class Engine:
     def purge_tenant(self, tenant: str) -> TenantPurged:
         """Forget what is remembered of a tenant, under all its salts; running sequences are left alone."""
         purged = purge_tenant([runner.prefixes for runner in self._runners.values()], tenant)
+        if self._import is not None:
+            self._import.leave_out(tenant)
         self._moved = replace(
             self._moved,
             num_purges=self._moved.num_purges + 1,

@@ -13,6 +13,7 @@ import numpy as np
 from memra.engine.handoff_format import ModelStamp
 from memra.engine.handoff_order import Candidate, order_for_export
 from memra.engine.handoff_reader import HandoffReader, ImportReport, ReadFrame
+from memra.engine.host_shares import tenant_of
 from memra.engine.loaded_model import LoadedModel
 from memra.engine.prefix_cache import PrefixCache
 from memra.engine.prefix_handoff import ExportReport, HandoffEntry, HandoffWriter, StateSnapshot
@@ -110,6 +111,7 @@ class PrefixImport:
         self._caches = {str(one.model.name): one.prefixes for one in models}
         self._reader = HandoffReader.open(settings.handoff, [one.stamp for one in models], io_mode=settings.handoff_io)
         self._nodes: dict[int, PrefixNode] = {}
+        self._purged: set[str] = set()
         self.num_entries = 0
         self.num_bytes = 0
         self.num_skips = 0
@@ -129,6 +131,10 @@ class PrefixImport:
             self.num_skips += 1
         return True
 
+    def leave_out(self, tenant: str) -> None:
+        """Skip what is to come of a tenant: it was purged meanwhile."""
+        self._purged.add(tenant)
+
     def close(self) -> None:
         """Leave the rest of the file unread."""
         self._reader.close()
@@ -136,7 +142,7 @@ class PrefixImport:
     def _insert(self, frame: ReadFrame) -> bool:
         entry = frame.entry
         cache = None if entry is None else self._caches.get(entry.model)
-        if entry is None or cache is None:
+        if entry is None or cache is None or tenant_of(entry.namespace) in self._purged:
             return False
         parent = cache.root(entry.namespace) if entry.parent is None else self._nodes.get(entry.parent)
         # A page before it may have been dropped since, for its room.

@@ -26,7 +26,7 @@ MAX_BODY_BYTES = 1 << 20
 
 _NO_ROUTE = "(none)"
 _BEARER = "bearer "
-_CODES = {404: "admin_not_found", 405: "admin_method_not_allowed", 413: "admin_body_too_large"}
+_CODES = {404: "admin_not_found", 405: "admin_method_not_allowed", 413: "admin_body_too_large", 500: "admin_fault"}
 _UNAUTHORISED = frozenset({401, 403})
 
 _log = logging.getLogger("memra.http")

@@ -1,8 +1,8 @@
 """What a plugin may do to the running server: the public handles, given to `memra_ready` and to blueprints.
 
-They die with the server: once it shuts down every call raises `HandlesClosedError`, and nothing that a plugin keeps
-can hold the process. All methods are trio coroutines; a plugin that says `memra_async = "asyncio"` gets handles that
-are awaited on its own loop.
+They work on while the server drains and die with it: then every call raises `HandlesClosedError`, those that wait
+included, and nothing that a plugin keeps can hold the process. All methods are trio coroutines; a plugin that says
+`memra_async = "asyncio"` gets handles that are awaited on its own loop.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from memra.types import Lane, ModelName, RequestId
 
 
 class HandlesClosedError(RuntimeError):
-    """The server shuts down; there is nothing left to handle."""
+    """The server has ended; there is nothing left to handle."""
 
 
 @dataclass(frozen=True, slots=True)

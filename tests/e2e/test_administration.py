@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -186,6 +187,17 @@ def test_what_runs_is_listed_without_a_word_of_it(begin: Begin, stream):
     assert line["prompt_tokens"] > 100
     assert line["completion_tokens"] > 0
     assert "river" not in answer.text
+
+
+def test_while_the_server_drains_one_can_look_at_what_still_runs_and_end_it(begin: Begin, stream):
+    house = begin()
+    lines = stream(house, "acme")
+    house.server.process.send_signal(signal.SIGTERM)
+    house.server.wait_for("draining for at most")
+    [line] = house.report("GET", "/admin/requests")["requests"]
+    assert house.order("POST", f"/admin/requests/{line['id']}/cancel").status_code == 200
+    assert any("request_cancelled" in line for line in lines)
+    assert house.server.process.wait(timeout=10) == 0, "it need not wait for the whole answer"
 
 
 def test_models_come_and_go_as_tasks(begin: Begin, smollm2_path: Path):

@@ -364,6 +364,31 @@ def test_a_successor_goes_on_from_what_was_handed_to_it(
     second.watched.engine.close()
 
 
+def test_a_purge_while_a_file_is_read_leaves_out_what_is_to_come(
+    talk: Callable[..., Talk], memory_store: Make, handoff: HostTierSettings
+):
+    limits = EngineLimits(prefix_cache_bytes=1 << 20, host_tier=handoff)
+    first = talk(limits=limits)
+    for tenant in ("a", "b"):
+        first.ask(range(17), 2, namespace=f"t:{tenant}\x1fsalt")
+    report = first.watched.engine.export_prefixes()
+    second = talk(limits=limits, host=HostShares(memory_store(1 << 20), tenant_percent=100))
+    engine = second.watched.engine
+    engine.import_prefixes()
+    second.watched.step()
+    engine.purge_tenant("a")
+    second.watched.finish()
+    [runner] = engine._runners.values()
+    assert set(runner.prefixes.namespaces) == {"t:b\x1fsalt"}
+    moved = engine.report().prefix.moved
+    assert (moved.num_purges, moved.num_exports) == (1, 0)
+    assert moved.num_imported + moved.num_import_skips == report.entries
+    assert 0 < moved.num_import_skips < report.entries
+    assert moved.num_imported_bytes > 0
+    assert first.watched.engine.report().prefix.moved.num_exports == 1
+    engine.close()
+
+
 def test_an_export_is_refused_under_traffic_unless_forced(
     talk: Callable[..., Talk], make_request: Make, handoff: HostTierSettings
 ):

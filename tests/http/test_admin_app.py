@@ -120,7 +120,7 @@ async def test_refusals_have_one_shape(client, seen):
     assert "POST" in wrong_method.headers["Allow"]
     assert refusal(await client.post("/admin/things/denied", headers=RIGHT)) == (409, "not_now")
     broken = await client.post("/admin/things/broken", headers=RIGHT)
-    assert refusal(broken) == (500, "engine_error")
+    assert refusal(broken) == (500, "admin_fault")
     assert "secret" not in broken.text
     large = await client.post("/admin/things/a", headers=RIGHT, content=b"x" * (MAX_BODY_BYTES + 1))
     assert refusal(large) == (413, "admin_body_too_large")
