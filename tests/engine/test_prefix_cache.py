@@ -369,8 +369,8 @@ def test_a_purge_while_a_file_is_read_leaves_out_what_is_to_come(
 ):
     limits = EngineLimits(prefix_cache_bytes=1 << 20, host_tier=handoff)
     first = talk(limits=limits)
-    for tenant in ("a", "b"):
-        first.ask(range(17), 2, namespace=f"t:{tenant}\x1fsalt")
+    for namespace in ("t:a\x1fsalt", "t:b\x1fsalt", "t:a\x1flater"):
+        first.ask(range(17), 2, namespace=namespace)
     report = first.watched.engine.export_prefixes()
     second = talk(limits=limits, host=HostShares(memory_store(1 << 20), tenant_percent=100))
     engine = second.watched.engine
