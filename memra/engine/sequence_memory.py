@@ -117,9 +117,9 @@ class SequenceMemory:
 
     def accept(self, sequence: Sequence, num_rows: int) -> None:
         """Note that a step has computed the next rows of a sequence, and remember them."""
-        sequence.mark_computed(num_rows)
         if sequence.borrowed is not None:
             self._return_borrowed(sequence)
+        sequence.mark_computed(num_rows)
         is_prompt_end = sequence.num_computed_tokens == len(sequence.request.prompt_ids)
         is_page_full = sequence.num_computed_tokens - sequence.num_known_tokens >= self._page_tokens
         if self._is_on and (is_prompt_end or is_page_full or self._is_recurrent):
@@ -308,7 +308,8 @@ class SequenceMemory:
     def _return_borrowed(self, sequence: Sequence) -> None:
         borrowed, sequence.borrowed = sequence.borrowed, None
         if borrowed is not None:
-            self._model.states.release((_state_of(borrowed),))
+            # Its page may have gone since, and the snapshot with it: the state is known by who reads it.
+            self._model.states.release((sequence.state_in,))
             self.prefixes.touch_snapshot(borrowed)
 
     def _return_room(self, sequence: Sequence) -> None:
