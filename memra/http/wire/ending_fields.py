@@ -1,7 +1,7 @@
 """The fields that say when an answer ends, and what of its end shows: stop strings and tokens, and the model's own.
 
-Refuses to know tokenizers. The names are OpenAI's where it has one and vLLM's otherwise. Called by `chat_request` and
-`completion_request`.
+Refuses to know tokenizers. The names are OpenAI's where it has one and vLLM's otherwise. Called by `generation_fields`,
+`chat_request` and `completion_request`.
 """
 
 from memra.errors import InvalidRequestError
