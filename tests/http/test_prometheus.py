@@ -41,8 +41,8 @@ async def test_a_scraper_gets_text_and_everybody_else_json(start: Start, accept:
         return
     assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert reply.text.splitlines() == [
-        "# TYPE memra_admitted_total counter",
-        "memra_admitted_total 1",
+        "# TYPE memra_requests_admitted_total counter",
+        "memra_requests_admitted_total 1",
         "# TYPE memra_ignored_request_fields_total counter",
         'memra_ignored_request_fields_total{field="frobnicate"} 1',
         "# TYPE memra_batch_size_last gauge",
@@ -71,11 +71,19 @@ def test_everything_that_is_counted_is_in_the_text_form():
     for line in text.splitlines():
         assert line.startswith("# TYPE ") or LINE.fullmatch(line), line
     seen = {match[1] for line in text.splitlines() if (match := LINE.fullmatch(line))}
+    known_as = {
+        "lcp_histogram": "lcp",
+        "admitted": "requests_admitted",
+        "completed": "requests_completed",
+        "step_p50_ms": "step_latency_seconds",
+        "step_p99_ms": "step_latency_seconds",
+    }
     for name in metrics:
-        stem = "memra_lcp" if name == "lcp_histogram" else f"memra_{name.removesuffix('_total')}"
+        stem = f"memra_{known_as.get(name, name.removesuffix('_total'))}"
         assert {stem, f"{stem}_total"} & seen, name
     assert 'memra_lane_shed_total{lane="harvest"} 0' in text
     assert "memra_worker_respawns_total 2" in text
+    assert 'memra_step_latency_seconds{quantile="0.99"} 0.0015' in text
     assert 'memra_lcp_total{at_least_tokens="64"} 2' in text
 
 

@@ -1,7 +1,8 @@
 """The counters of `/metrics` as Prometheus reads them: text exposition format 0.0.4.
 
-The JSON names stay, behind `memra_`; counters, and they alone, end in `_total`, and what JSON nests becomes a label.
-Values that are not known yet are left out. Refuses to know who counted. Called by `memra.http.routes.metrics`.
+The JSON names stay, behind `memra_`, but for those that dashboards know from the reference server; counters, and they
+alone, end in `_total`, and what JSON nests becomes a label. Values that are not known yet are left out. Refuses to know
+who counted. Called by `memra.http.routes.metrics`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PREFIX = "memra_"
 _LABELS: Mapping[str, str] = {names.METRIC_IGNORED_FIELDS: "field"}
 """Counters by something, and what that is."""
+
+_KNOWN_AS: Mapping[str, str] = {
+    names.METRIC_ADMITTED: "requests_admitted",
+    names.METRIC_COMPLETED: "requests_completed",
+}
+_STEP_QUANTILES: Mapping[str, str] = {names.METRIC_STEP_P50_MS: "0.5", names.METRIC_STEP_P99_MS: "0.99"}
 
 COUNTERS = frozenset(
     {
@@ -87,6 +94,8 @@ def _samples_of(metrics: Mapping[str, Any]) -> Iterator[_Sample]:
         elif name in _LABELS:
             for key, count in value.items():
                 yield _sample(name, count, labels=((_LABELS[name], key),))
+        elif name in _STEP_QUANTILES and value is not None:
+            yield _Sample(f"{_PREFIX}step_latency_seconds", value / 1e3, False, (("quantile", _STEP_QUANTILES[name]),))
         elif value is not None:
             yield _sample(name, value)
 
@@ -104,7 +113,7 @@ def _samples_of_lanes(lanes: Mapping[str, Any]) -> Iterator[_Sample]:
 
 def _sample(name: str, value: float, *, prefix: str = "", labels: tuple[tuple[str, str], ...] = ()) -> _Sample:
     is_counter = name in COUNTERS
-    stem = name.removesuffix("_total")
+    stem = name.removesuffix("_total") if prefix else _KNOWN_AS.get(name, name.removesuffix("_total"))
     return _Sample(f"{_PREFIX}{prefix}{stem}{'_total' if is_counter else ''}", value, is_counter, labels)
 
 
