@@ -11,6 +11,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from memra.actors.ingress import Ingress
 from memra.actors.key_desk import KeyDesk
 from memra.actors.lifecycle import Lifecycle, LifecycleParts
 from memra.actors.model_keeper import ModelKeeper
+from memra.actors.model_listing import ModelListing
 from memra.actors.model_loading import LoadingParts
 from memra.actors.model_shelf import ModelShelf
 from memra.actors.pulse import WorkerPulse
@@ -66,6 +68,7 @@ from memra.http.routes.models import SCHEMAS
 from memra.http.serve import serve
 from memra.identity import system_fingerprint
 from memra.messages.models import ModelInstance, ModelsRestored
+from memra.metadata.source import MetadataSource
 from memra.plugins.manager import Plugins
 from memra.served_models import ServedModel, ServedModels, refuse_crowding
 from memra.serving_rules import admission_rules, deadline_rules, lane_policy, slot_table
@@ -99,7 +102,9 @@ def run(settings: Settings) -> int:
         _refuse_open_address(settings)
         choice = choose_executor(settings.engine)
         models = ServedModels(settings, choice, plugins)
-        plan = _Plan(settings, plugins, models, spans, _open_first(settings, models), choice, listener, keyring, admin)
+        metadata = MetadataSource(settings.metadata.file, tuple(models.terms))
+        first = _open_first(settings, models, metadata)
+        plan = _Plan(settings, plugins, models, spans, first, choice, listener, keyring, metadata, admin)
         try:
             exit_code = run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
         except BaseExceptionGroup as group:
@@ -129,11 +134,13 @@ def _load_plugins(settings: Settings) -> Plugins:
     return plugins
 
 
-def _open_first(settings: Settings, models: ServedModels) -> Mapping[ModelName, ServedModel]:
+def _open_first(settings: Settings, models: ServedModels, metadata: MetadataSource) -> Mapping[ModelName, ServedModel]:
     """Open those that are not lazy, and say what was found."""
     first = {name: models.open(name, None, terms) for name, terms in models.terms.items() if not terms.is_lazy}
     for name, terms in models.terms.items():
         _say(f"{name}: will be loaded when it is first asked for" if terms.is_lazy else first[name].describe())
+        if name in first:
+            metadata.warn_of_contradictions(name, first[name].traits)
     refuse_crowding(tuple(first.values()), _limit_bytes(settings))
     return first
 
@@ -192,6 +199,7 @@ class _Plan:
     choice: ExecutorChoice
     listener: socket
     keyring: KeyringSource | None
+    metadata: MetadataSource
     admin: AdminDoor | None
 
 
@@ -306,7 +314,16 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         deadlines=deadline_rules(settings),
     )
     doorkeeper = Doorkeeper(KeyLaw(settings.gate.api_key), plan.keyring, authenticate=plan.plugins.authenticate)
-    front = ActorHouse(stations, doorkeeper=doorkeeper, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse)
+    listing = ModelListing(
+        catalogue,
+        plan.metadata,
+        created=int(time.time()),
+        feed_schemas=plan.plugins.feed_schemas,
+        render=plan.plugins.render_feed,
+    )
+    front = ActorHouse(
+        stations, doorkeeper=doorkeeper, catalogue=catalogue, listing=listing, lifecycle=lifecycle, pulse=pulse
+    )
     return _House(ingress, admission, keeper, templating, binding, shelf, worker, lifecycle, front, backends)
 
 
@@ -381,6 +398,7 @@ async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> N
         state,
         look_at_memory=partial(look_at_memory, plan.settings.engine),
         keys=KeyDesk(plan.keyring),
+        reload_metadata=house.front.listing.reload,
     )
     app = build_app(
         house.front, plan.settings.http, fingerprint=fingerprint, has_keys=plan.settings.gate.api_key is not None

@@ -14,6 +14,7 @@ from typing import Any
 
 from memra.cli_bench import command as bench_command
 from memra.cli_doctor import command as doctor_command
+from memra.cli_feeds import command as feeds_command
 from memra.cli_keys import command as keys_command
 from memra.cli_models import command as models_command
 from memra.cli_plugins import command as plugins_command
@@ -86,6 +87,7 @@ def _parser(*, with_plugins: bool = False) -> argparse.ArgumentParser:
         ("doctor", "say what memra finds on this machine", doctor_command),
         ("models", "look at models without serving them", models_command),
         ("plugins", "list plugins", plugins_command),
+        ("feeds", "write what marketplaces are told of the models", feeds_command),
         ("keys", "make, disable and list API keys", keys_command),
     ):
         command.add_arguments(commands.add_parser(name, help=line, description=command.run.__doc__))

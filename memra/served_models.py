@@ -21,9 +21,10 @@ from memra.loading.checkpoint import Checkpoint
 from memra.loading.known_models import DEFAULT_MODEL_NAME, DEFAULT_MODEL_SOURCE
 from memra.loading.model_path import open_checkpoint
 from memra.loading.model_tensor import ModelTensor
+from memra.loading.precision import precision_of
 from memra.loading.requantisation import WeightQuant, requantised
 from memra.loading.sources import ModelEntry, parse_model_argument, parse_models, resolve_source
-from memra.messages.models import ModelTerms
+from memra.messages.models import ModelTerms, ModelTraits
 from memra.model_terms import read_terms, source_of
 from memra.models.registry import build_program, task_of
 from memra.plugins.manager import Plugins
@@ -66,6 +67,21 @@ class ServedModel:
     def embedding_width(self) -> int | None:
         """Values of one of its vectors; None for a model that makes none."""
         return self.plan.program.output_width if self.task is ModelTask.EMBED else None
+
+    @property
+    def traits(self) -> ModelTraits:
+        """What a catalogue says of it."""
+        vocabulary = self.checkpoint.vocabulary
+        chat = self.renderer if isinstance(self.renderer, ChatFormat) else None
+        return ModelTraits(
+            architecture=self.checkpoint.architecture,
+            quantization=precision_of(self.checkpoint.tensors.values()),
+            tokenizer=vocabulary.family,
+            has_tools=chat is not None and chat.tool_template.traits.supports_tools,
+            can_reason=chat is not None and chat.style.thoughts is not None,
+            caches_prompts=chat is not None and self.settings.prefix_cache_mb > 0,
+            speaks_chatml=chat is not None and "<|im_start|>" in chat.template.source,
+        )
 
     @property
     def num_bytes(self) -> int:

@@ -6,6 +6,7 @@ from lifecycle, counters from the worker. Called by HTTP in the trio thread.
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import trio
@@ -18,6 +19,7 @@ from memra.actors.contract import Reply
 from memra.actors.doorkeeper import Doorkeeper
 from memra.actors.house_stay import Stations
 from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, public_metrics
+from memra.actors.model_listing import ModelListing
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_list import running_requests
 from memra.actors.request_walk import RequestWalk
@@ -27,6 +29,7 @@ from memra.actors.ticket import Ticket
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.prefix_handoff import ExportReport
 from memra.errors import DrainingError, OverloadedError, UnknownRequestError
+from memra.gate.model_rules import settle, settle_prompt
 from memra.messages.admission import AdmissionsReported, FindRequests, GuestListed, ListGuests, ReportAdmissions
 from memra.messages.generation import GenerationRequest
 from memra.messages.identity import Credentials, Identity
@@ -65,8 +68,15 @@ _EXPORT_WITHIN_S = 900.0
 class ActorHouse:
     """The running server."""
 
-    def __init__(
-        self, stations: Stations, *, doorkeeper: Doorkeeper, catalogue: Catalogue, lifecycle: Ref, pulse: WorkerPulse
+    def __init__(  # noqa: PLR0913  (each is another part of the house)
+        self,
+        stations: Stations,
+        *,
+        doorkeeper: Doorkeeper,
+        catalogue: Catalogue,
+        listing: ModelListing,
+        lifecycle: Ref,
+        pulse: WorkerPulse,
     ) -> None:
         """Take the addresses.
 
@@ -74,14 +84,21 @@ class ActorHouse:
             stations: where requests pass.
             doorkeeper: knows who sends them.
             catalogue: names that are served.
+            listing: what is declared of them, and what it means for requests.
             lifecycle: knows the health.
             pulse: tells how often the worker was restarted.
         """
         self._stations = stations
         self._doorkeeper = doorkeeper
         self._catalogue = catalogue
+        self._listing = listing
         self._lifecycle = lifecycle
         self._pulse = pulse
+
+    @property
+    def listing(self) -> ModelListing:
+        """What the outside is told of the models."""
+        return self._listing
 
     @property
     def models(self) -> tuple[ModelName, ...]:
@@ -89,9 +106,9 @@ class ActorHouse:
         return tuple(self._catalogue.names)
 
     def context_tokens(self, model: ModelName) -> int | None:
-        """The longest sequence that a model serves; None until it was opened once."""
+        """The longest prompt and answer together, as it is offered; None until the model was opened once."""
         entry = self._catalogue.find(model)
-        return None if entry is None else entry.context_tokens
+        return None if entry is None else self._listing.rules(model).context_tokens(entry.context_tokens)
 
     def task(self, model: ModelName) -> ModelTask | None:
         """What a model does with text; None until it was opened once."""
@@ -167,6 +184,7 @@ class ActorHouse:
         Raises:
             RequestError: the request is refused; nothing is held then.
         """
+        request = settle(request, self._listing.rules(request.model))
         if has_several_answers(request):
             async with open_choices(request, self._stations) as joined:
                 yield joined
@@ -183,7 +201,8 @@ class ActorHouse:
         Raises:
             RequestError: the request is refused, or failed.
         """
-        walk = TextWalk(request, self._stations)
+        rules = self._listing.rules(request.model)
+        walk = TextWalk(replace(request, max_text_tokens=rules.max_prompt_tokens), self._stations)
         try:
             return await walk.walk()
         finally:
@@ -195,7 +214,8 @@ class ActorHouse:
         Raises:
             RequestError: the model is unknown or cannot be loaded, or the prompt cannot be rendered.
         """
-        return await tokenize(request, self._stations)
+        prompt = settle_prompt(request.prompt, self._listing.rules(request.model))
+        return await tokenize(replace(request, prompt=prompt), self._stations)
 
     async def detokenize(self, request: DetokenizeRequest) -> str:
         """Turn token ids into text; as `tokenize`.

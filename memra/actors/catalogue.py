@@ -6,7 +6,7 @@ The keeper writes it; admission, lifecycle and the bridge read it. Trio thread o
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from memra.messages.models import ModelTerms
+from memra.messages.models import UNKNOWN_TRAITS, ModelTerms, ModelTraits
 from memra.types import ModelName, ModelTask
 
 
@@ -21,6 +21,7 @@ class CatalogueEntry:
         has_failed: its last load went wrong.
         task: what it does with text; None until it was opened once.
         embedding_width: values of one of its vectors; None for a model that makes none, and until it was opened once.
+        traits: what else was found in it.
     """
 
     terms: ModelTerms
@@ -29,6 +30,7 @@ class CatalogueEntry:
     has_failed: bool = False
     task: ModelTask | None = None
     embedding_width: int | None = None
+    traits: ModelTraits = UNKNOWN_TRAITS
 
 
 class Catalogue:

@@ -11,6 +11,7 @@ from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyPart
 from memra.messages.identity import Credentials, Identity
 from memra.messages.lifecycle import HealthReported
+from memra.messages.models import ModelTraits
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.types import ModelName, ModelTask
 
@@ -32,8 +33,44 @@ class Reply(Protocol):
         ...
 
 
+class Listing(Protocol):
+    """What the outside is told of the models; called from the trio thread."""
+
+    @property
+    def feed_schemas(self) -> tuple[str, ...]:
+        """What `render_feed` knows."""
+        ...
+
+    @property
+    def provider(self) -> Mapping[str, Any]:
+        """What is declared of whoever runs the server, as plain values; empty where nothing is."""
+        ...
+
+    def declared(self, model: ModelName) -> Mapping[str, Any]:
+        """What is declared of a model, as plain values by the names of the metadata file."""
+        ...
+
+    def traits(self, model: ModelName) -> ModelTraits:
+        """What was found in a model, once it was opened."""
+        ...
+
+    async def render_feed(self, schema: str) -> Mapping[str, Any]:
+        """Have all models written down for one of `feed_schemas`, as plain values.
+
+        Raises:
+            InvalidRequestError: the schema demands something that is not declared.
+            PluginFaultError: the plugin that writes it failed.
+        """
+        ...
+
+
 class House(Protocol):
     """The running server, as the front door sees it; called from the trio thread."""
+
+    @property
+    def listing(self) -> Listing:
+        """What the outside is told of the models."""
+        ...
 
     @property
     def models(self) -> tuple[ModelName, ...]:
@@ -41,7 +78,7 @@ class House(Protocol):
         ...
 
     def context_tokens(self, model: ModelName) -> int | None:
-        """The longest sequence that a model serves; None until it was opened once."""
+        """The longest prompt and answer together, as it is offered; None until the model was opened once."""
         ...
 
     def task(self, model: ModelName) -> ModelTask | None:

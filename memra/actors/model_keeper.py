@@ -312,6 +312,7 @@ class ModelKeeper(TrioActor):
             context_tokens=opened.context_tokens,
             task=opened.task,
             embedding_width=opened.embedding_width,
+            traits=opened.traits,
         )
         self._catalogue.write(key.name, entry)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 from memra.actors.templating import Renderer
 from memra.actors.worker_engine import WorkerEngine
 from memra.engine.loaded_model import LoadedModel
-from memra.messages.models import ModelInstance, ModelMeasured
+from memra.messages.models import ModelInstance, ModelMeasured, ModelTraits
 from memra.types import ModelTask
 
 
@@ -42,6 +42,11 @@ class OpenedModel(Protocol):
     @property
     def embedding_width(self) -> int | None:
         """Values of one of its vectors; None for a model that makes none."""
+        ...
+
+    @property
+    def traits(self) -> ModelTraits:
+        """What else was found in it."""
         ...
 
     @property

@@ -132,6 +132,8 @@ class RequestWalk:
             context_floor_tokens=self._stations.context_floor_tokens,
             max_context_tokens=request.max_context_tokens,
             param=request.prompt.param,
+            max_prompt_tokens=request.max_prompt_tokens,
+            max_answer_tokens=request.max_answer_tokens,
         )
         prompt = self._prompt(rendered, budget, namespace=namespace_of(request.identity, request.cache_salt))
         if self._stations.answers is not None:

@@ -18,6 +18,7 @@ from memra.actors.house_stay import HouseStay, Stations, lease_model
 from memra.actors.replies import ReplyStream
 from memra.actors.worker_failures import error_of
 from memra.errors import (
+    ContextLengthError,
     DeadlineExceededError,
     DrainingError,
     InvalidRequestError,
@@ -149,6 +150,11 @@ class TextWalk:
             instance=instance,
         )
         rendered: TextsRendered = await ask(self._stations.templating, message)
+        longest, allowed = max(map(len, rendered.sequences)), request.max_text_tokens
+        if allowed is not None and longest > allowed:
+            raise ContextLengthError(
+                f"A text has {longest} tokens, but this model takes {allowed}; shorten it.", param=request.param
+            )
         return rendered
 
     async def _reserve(self, num_tokens: int, deadline: float) -> None:

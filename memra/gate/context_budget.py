@@ -34,6 +34,8 @@ def resolve_budget(  # noqa: PLR0913  (each is another bound)
     context_floor_tokens: int,
     max_context_tokens: int | None = None,
     param: str | None = None,
+    max_prompt_tokens: int | None = None,
+    max_answer_tokens: int | None = None,
 ) -> TokenBudget:
     """Return how many tokens a request may generate.
 
@@ -46,11 +48,20 @@ def resolve_budget(  # noqa: PLR0913  (each is another bound)
         max_context_tokens: context that the client wants (`max_ctx`), in place of one that follows from the lengths; no
             less than the floor is given.
         param: request field that holds the prompt, for the error.
+        max_prompt_tokens: the longest prompt that the model is offered for; None: what the context holds.
+        max_answer_tokens: the same of answers, whatever was asked.
 
     Raises:
-        ContextLengthError: the prompt fills the context.
+        ContextLengthError: the prompt fills the context, or is longer than it may be.
         InvalidRequestError: the client wants more context than the model has.
     """
+    if max_prompt_tokens is not None and num_prompt_tokens > max_prompt_tokens:
+        raise ContextLengthError(
+            f"The prompt has {num_prompt_tokens} tokens, but this model takes {max_prompt_tokens}; shorten the prompt.",
+            param=param,
+        )
+    if max_answer_tokens is not None:
+        max_new_tokens = max_answer_tokens if max_new_tokens is None else min(max_new_tokens, max_answer_tokens)
     if max_context_tokens is not None:
         if max_context_tokens > context_tokens:
             raise InvalidRequestError(

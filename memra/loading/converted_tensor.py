@@ -24,7 +24,11 @@ _Number = TypeVar("_Number", np.uint8, np.float32)
 
 
 class Conversion(Protocol):
-    """Makes rows of one weight in GGML's layout; `encode` may be called by several threads at once."""
+    """Makes rows of one weight in GGML's layout; `encode` may be called by several threads at once.
+
+    One that undoes a form of numbers has an attribute `precision`, a word of `memra.loading.precision`, and one that
+    only orders weights the attribute `source` or `parts`.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,7 +60,7 @@ class ConvertedTensor:
         """Keep both; nothing is read."""
         self.name = name
         self.shape = conversion.shape
-        self._conversion = conversion
+        self.conversion = conversion
         self._quant_type: str | None = None
         self._lent: weakref.ref[NDArray[np.uint8]] | None = None
 
@@ -64,7 +68,7 @@ class ConvertedTensor:
     def quant_type(self) -> str:
         """GGML type name; looks at the weight's scales once."""
         if self._quant_type is None:
-            self._quant_type = self._conversion.quant_type
+            self._quant_type = self.conversion.quant_type
         return self._quant_type
 
     @property
@@ -79,7 +83,7 @@ class ConvertedTensor:
         if kept is not None:
             return kept
         made = np.empty((num_rows(self.shape), self._row_bytes), np.uint8)
-        self._fill(made, self._conversion.encode)
+        self._fill(made, self.conversion.encode)
         data = made.reshape(-1)
         data.flags.writeable = False
         self._lent = weakref.ref(data)
@@ -93,19 +97,19 @@ class ConvertedTensor:
 
     def rows(self, begin: int, end: int) -> NDArray[np.float32]:
         """Values of some rows, float32 `[end - begin, columns]`."""
-        data = np.ascontiguousarray(self._conversion.encode(begin, end)).reshape(-1)
+        data = np.ascontiguousarray(self.conversion.encode(begin, end)).reshape(-1)
         return dequantised(data, (end - begin, self.shape[-1]), self.quant_type, name=self.name)
 
     def release(self) -> None:
         """Let the system take back the memory of the stored bytes."""
-        self._conversion.release()
+        self.conversion.release()
 
     def renamed(self, name: str) -> "ConvertedTensor":
         """The same tensor under another name."""
-        return ConvertedTensor(name, self._conversion)
+        return ConvertedTensor(name, self.conversion)
 
     def __repr__(self) -> str:
-        return f"ConvertedTensor({self.name!r}, {self.shape}, {self._conversion!r})"
+        return f"ConvertedTensor({self.name!r}, {self.shape}, {self.conversion!r})"
 
     @property
     def _row_bytes(self) -> int:

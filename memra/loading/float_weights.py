@@ -6,6 +6,7 @@ and configurations. Called by `quantised_weights`.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,8 @@ class Float8Weight:
         scales: None, or any of `[]`, `[1]`, `[rows, 1]`, `[row blocks, column blocks]`.
         block: rows and columns that share a scale; the last block of each may be cut.
     """
+
+    precision: ClassVar = "fp8"
 
     codes: StoredTensor
     scales: StoredTensor | None
@@ -91,6 +94,8 @@ class NvFloat4Weight:
         overall: F32, one value.
         divides: values are divided by `overall` (compressed-tensors), not multiplied (ModelOpt).
     """
+
+    precision: ClassVar = "nvfp4"
 
     codes: StoredTensor
     scales: StoredTensor

@@ -36,6 +36,11 @@ class IntegerWeight:
     source: IntegerCodes
 
     @property
+    def precision(self) -> str:
+        """As `memra.loading.precision` has it, whatever holds the codes."""
+        return f"int{self.source.num_bits}"
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """`(rows, columns)`."""
         return self.source.shape

@@ -23,6 +23,7 @@ from memra.errors import CorruptFileError
 from memra.loading.checkpoint import Checkpoint
 from memra.loading.converted_tensor import ConvertedTensor
 from memra.loading.model_tensor import FLOAT_TYPES, ModelTensor, bytes_per_row, num_rows
+from memra.loading.precision import word_of
 from memra.loading.q4_k import quantise_q4_k
 
 _EMBEDDING: Final = "token_embd.weight"
@@ -77,6 +78,10 @@ class _Requantised:
 
     source: ModelTensor
     quant_type: str
+
+    @property
+    def precision(self) -> str | None:
+        return word_of(self.quant_type)
 
     @property
     def shape(self) -> tuple[int, ...]:

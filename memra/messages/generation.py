@@ -131,6 +131,9 @@ class GenerationRequest:
         ends: when the answer may end, and what of its end shows.
         scores_prompt: how likely the prompt's own tokens were is wanted too; only with log probabilities and an echo.
         client_id: a name by which the client may cancel the request before it knows ours; it need not be unique.
+        left_open: names of sampling settings that the client did not send.
+        max_prompt_tokens: a longer prompt is refused; set inside the house, from the model's rules.
+        max_answer_tokens: bounds the answer whatever the client asks for; set as the last.
     """
 
     request_id: RequestId
@@ -159,6 +162,9 @@ class GenerationRequest:
     ends: EndRules = field(default_factory=EndRules)
     scores_prompt: bool = False
     client_id: str | None = field(default=None, repr=False)
+    left_open: frozenset[str] = frozenset()
+    max_prompt_tokens: int | None = None
+    max_answer_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,34 @@ class ModelTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelTraits:
+    """What was found in a model, beside its task and its context.
+
+    Attributes:
+        architecture: as its file names it.
+        quantization: how exactly most of its weights are stored, a word of `memra.loading.precision`; None where no
+            word would be true.
+        tokenizer: the family of its tokenizer, or None.
+        has_tools: its chat template takes tools.
+        can_reason: its thoughts are told apart from its answers.
+        caches_prompts: what was computed for a prompt is used again for the next that begins alike.
+        speaks_chatml: turns stand between ChatML's marks.
+    """
+
+    architecture: str | None = None
+    quantization: str | None = None
+    tokenizer: str | None = None
+    has_tools: bool = False
+    can_reason: bool = False
+    caches_prompts: bool = False
+    speaks_chatml: bool = False
+
+
+UNKNOWN_TRAITS = ModelTraits()
+"""Of a model that was never opened."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseModel:
     """Ask for a model to run a request on; answered with a ticket for `ModelLeased`.
 

@@ -36,6 +36,7 @@ class TextsRequest:
         param: request field that the texts came in, for errors.
         identity: whoever sends it, as it was found at the door.
         timeout_ms: how long it may take; None as long as anybody may.
+        max_text_tokens: a longer text is refused; set inside the house, from the model's rules.
     """
 
     request_id: RequestId
@@ -47,6 +48,7 @@ class TextsRequest:
     identity: Identity = ANYBODY
     traceparent: str | None = None
     timeout_ms: int | None = None
+    max_text_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,13 @@ class Vocabulary:
     named_templates: Mapping[str, str] = field(default_factory=dict)
     tokenizer_json: str | None = None
 
+    @property
+    def family(self) -> str | None:
+        """What readers of a catalogue call the tokenizer: its rule, as llama.cpp names it, else its algorithm."""
+        if self.pre != "default":
+            return self.pre
+        return None if self.kind is TokenizerKind.TOKENIZER_JSON else self.kind.value
+
     def __repr__(self) -> str:
         """Sizes instead of contents."""
         return f"Vocabulary(kind={self.kind.value!r}, pre={self.pre!r}, num_tokens={len(self.tokens)})"

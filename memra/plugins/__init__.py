@@ -14,7 +14,7 @@ lies on the path of a token.
 from memra.messages.admission import RequestEnded
 from memra.messages.identity import Credentials, Identity, KeyClass
 from memra.plugins.commands import Command
-from memra.plugins.feeds import Feed, FeedUnavailableError, ModelCard
+from memra.plugins.feeds import Feed, FeedUnavailableError, FileFeed, ModelCard
 from memra.plugins.handles import HandlesClosedError, NewKey, RunningRequest, RuntimeHandles
 from memra.plugins.markers import API_VERSION, hookimpl
 from memra.plugins.metering import (
@@ -43,6 +43,7 @@ __all__ = [
     "Deny",
     "Feed",
     "FeedUnavailableError",
+    "FileFeed",
     "HandlesClosedError",
     "Identity",
     "InsufficientBalance",

@@ -8,5 +8,7 @@ from collections.abc import Mapping
 
 BUILT_IN: Mapping[str, str] = {
     "admin": "memra.plugins.admin",
+    "feeds_openmodels": "memra.plugins.feeds_openmodels",
+    "feeds_openrouter": "memra.plugins.feeds_openrouter",
 }
 """Modules by the name of the plugin; imported at start, so that they must not import anything heavy by themselves."""

@@ -17,7 +17,7 @@ class ModelCard:
 
     Attributes:
         task: None until the model was opened once.
-        context_tokens: prompt and answer together, as served; None until it was opened once.
+        context_tokens: prompt and answer together, as offered; None until it was opened once.
         has_tools: the template takes tools.
         can_reason: the answer's thoughts are told apart.
         quantization: found in the weights, one of int4, int8, fp4, mxfp4, nvfp4, fp6, fp8, mxfp8, fp16, bf16, fp32;
@@ -26,6 +26,7 @@ class ModelCard:
         architecture: as the file names it, or None.
         created: unix seconds of the server's start.
         declared: the model's table of the metadata file, checked; empty without one.
+        provider: the file's table of whoever runs the server, checked; the same on all cards.
     """
 
     name: ModelName
@@ -39,6 +40,7 @@ class ModelCard:
     architecture: str | None = None
     created: int = 0
     declared: Mapping[str, Any] = field(default_factory=dict)
+    provider: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Feed(Protocol):
@@ -54,5 +56,17 @@ class Feed(Protocol):
 
         Raises:
             FeedUnavailableError: something that the schema demands is not declared.
+        """
+        ...
+
+
+class FileFeed(Feed, Protocol):
+    """A feed whose marketplace takes files as well: `memra feeds NAME --out DIR` writes them."""
+
+    def files(self, cards: Sequence[ModelCard]) -> Mapping[str, str]:
+        """Return texts by their relative paths, with `/` between folders.
+
+        Raises:
+            FeedUnavailableError: something that the files have to hold is not declared.
         """
         ...

@@ -27,7 +27,7 @@ from memra.messages.identity import Credentials, Identity
 from memra.plugins.answers import a_list, a_mapping, a_path, a_template, a_verdict, an_identity, nothing
 from memra.plugins.asyncio_handles import handles_for_asyncio
 from memra.plugins.calling import FAULTS, Ask, PluginCalls
-from memra.plugins.feeds import FeedUnavailableError, ModelCard
+from memra.plugins.feeds import Feed, FeedUnavailableError, ModelCard
 from memra.plugins.handles import RuntimeHandles
 from memra.plugins.loading import Complaints, Declared, collect_declared, configure_all, import_plugins
 from memra.plugins.metering_calls import MeteringCalls, a_metering
@@ -228,6 +228,10 @@ class Plugins:
             if verdict is not None and (limit is None or verdict.max_tokens < limit.max_tokens):
                 limit = verdict
         return limit
+
+    def feed(self, schema: str) -> Feed:
+        """Return the feed of one of `feed_schemas`, for whoever has no server running."""
+        return self._declared.feeds[schema][1]
 
     async def render_feed(self, schema: str, cards: Sequence[ModelCard]) -> Mapping[str, Any]:
         """Write models down for one of `feed_schemas`, as plain values.

@@ -1,7 +1,7 @@
 """The settings of the house: one frozen dataclass per room, read once at start."""
 
 from memra.settings.fields import parse_switch
-from memra.settings.front_rooms import AdminSettings, GateSettings, HttpSettings, LaneSettings
+from memra.settings.front_rooms import AdminSettings, GateSettings, HttpSettings, LaneSettings, MetadataSettings
 from memra.settings.model_rooms import EngineSettings, HostTierSettings, ModelSettings, PoolSettings
 from memra.settings.reading import read_settings, settings_file, unknown_variables
 from memra.settings.rooms import ROOMS, FaultSettings, LifecycleSettings, PluginSettings, Settings
@@ -16,6 +16,7 @@ __all__ = [
     "HttpSettings",
     "LaneSettings",
     "LifecycleSettings",
+    "MetadataSettings",
     "ModelSettings",
     "PluginSettings",
     "PoolSettings",

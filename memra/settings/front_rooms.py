@@ -118,6 +118,18 @@ class AdminSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataSettings:
+    """What the owner declares of the models: prices, limits, defaults."""
+
+    file: Path | None = setting(
+        None,
+        "The file that declares what clients and marketplaces are told of the models; see docs/how-to/feeds.md.",
+        env="MEMRA_MODEL_METADATA",
+        parse=path,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class GateSettings:
     """Who may come in, and how much."""
 

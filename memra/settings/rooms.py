@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memra.settings.fields import at_least, counts, names, one_of, parse_switch, setting
-from memra.settings.front_rooms import AdminSettings, GateSettings, HttpSettings, LaneSettings
+from memra.settings.front_rooms import AdminSettings, GateSettings, HttpSettings, LaneSettings, MetadataSettings
 from memra.settings.model_rooms import EngineSettings, HostTierSettings, ModelSettings, PoolSettings
 
 
@@ -115,6 +115,7 @@ class Settings:
 
     http: HttpSettings = field(default_factory=HttpSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
+    metadata: MetadataSettings = field(default_factory=MetadataSettings)
     gate: GateSettings = field(default_factory=GateSettings)
     lanes: LaneSettings = field(default_factory=LaneSettings)
     models: ModelSettings = field(default_factory=ModelSettings)
@@ -129,6 +130,7 @@ class Settings:
 ROOMS: Mapping[str, type[Any]] = {
     "http": HttpSettings,
     "admin": AdminSettings,
+    "metadata": MetadataSettings,
     "gate": GateSettings,
     "lanes": LaneSettings,
     "models": ModelSettings,

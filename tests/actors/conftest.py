@@ -25,6 +25,7 @@ from memra.actors.house_stay import Stations
 from memra.actors.ingress import Ingress
 from memra.actors.lifecycle import Lifecycle, LifecycleParts
 from memra.actors.model_keeper import ModelKeeper
+from memra.actors.model_listing import ModelListing
 from memra.actors.model_loading import LoadingParts
 from memra.actors.model_shelf import ModelShelf
 from memra.actors.pulse import WorkerPulse
@@ -42,7 +43,7 @@ from memra.gate.slots import SlotTable, lane_limits
 from memra.messages.admission import RequestEnded
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyStarted, TextPrompt
 from memra.messages.load import WorkerLoad
-from memra.messages.models import ModelInstance, ModelsRestored, ModelTerms
+from memra.messages.models import UNKNOWN_TRAITS, ModelInstance, ModelsRestored, ModelTerms, ModelTraits
 from memra.messages.prompt import AnswerPiece, PromptRendered, RenderPrompt
 from memra.messages.sampling import SamplingParams
 from memra.messages.texts import DetokenizeIds, RenderTexts, TextsRendered, TextTokenized, TokenizeText
@@ -56,6 +57,7 @@ from memra.messages.work import (
     TokensGenerated,
     WorkReported,
 )
+from memra.metadata.source import MetadataSource
 from memra.settings import LifecycleSettings
 from memra.types import ModelName, ModelTask, RequestId, StopCause
 
@@ -397,6 +399,7 @@ class FakeOpened:
     context_tokens: int = CONTEXT
     task: ModelTask = ModelTask.GENERATE
     embedding_width: int | None = None
+    traits: ModelTraits = UNKNOWN_TRAITS
     is_closed: bool = False
 
     @property
@@ -556,6 +559,7 @@ class HouseOptions:
     make_engine: Callable[[], FakeEngine] = FakeEngine
     settings: LifecycleSettings = field(default_factory=LifecycleSettings)
     doorkeeper: Doorkeeper = field(default_factory=lambda: Doorkeeper(KeyLaw(None)))
+    metadata: MetadataSource = field(default_factory=lambda: MetadataSource(None, ()))
     limits: Any = field(default_factory=lane_limits)
     signals: Any = ()
     observe: Callable[[RequestEnded], None] | None = None
@@ -628,7 +632,14 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         deadlines=options.deadlines,
     )
     return RunningHouse(
-        ActorHouse(stations, doorkeeper=options.doorkeeper, catalogue=catalogue, lifecycle=lifecycle, pulse=pulse),
+        ActorHouse(
+            stations,
+            doorkeeper=options.doorkeeper,
+            catalogue=catalogue,
+            listing=ModelListing(catalogue, options.metadata, created=1),
+            lifecycle=lifecycle,
+            pulse=pulse,
+        ),
         system,
         state,
         replies,

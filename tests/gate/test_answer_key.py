@@ -52,6 +52,9 @@ OTHER: dict[type, dict[str, Any]] = {
         "ends": EndRules(min_new_tokens=1),
         "scores_prompt": True,
         "client_id": "c",
+        "left_open": frozenset({"top_p"}),
+        "max_prompt_tokens": 5,
+        "max_answer_tokens": 5,
     },
     EndRules: {"min_new_tokens": 1, "ignores_eos": True, "shows_stop_string": True, "shows_control": True},
     SubmitPrompt: {

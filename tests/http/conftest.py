@@ -20,6 +20,7 @@ from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinished, ReplyPart, ReplyStarted, Usage
 from memra.messages.identity import Credentials, Identity, KeyClass
 from memra.messages.lifecycle import HealthReported
+from memra.messages.models import UNKNOWN_TRAITS, ModelTraits
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.messages.work import WorkerBeat
 from memra.settings import HttpSettings
@@ -40,6 +41,31 @@ HEALTHY = HealthReported(
 )
 
 Step = str | ReplyPart | Exception | trio.Event
+
+
+@dataclass
+class FakeListing:
+    """What is told of the models, as a test says."""
+
+    feeds: dict[str, Any] = field(default_factory=dict)
+    provider: dict[str, Any] = field(default_factory=dict)
+    declarations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    found: dict[str, ModelTraits] = field(default_factory=dict)
+
+    @property
+    def feed_schemas(self) -> tuple[str, ...]:
+        return tuple(self.feeds)
+
+    def declared(self, model: str) -> dict[str, Any]:
+        return self.declarations.get(model, {})
+
+    def traits(self, model: str) -> ModelTraits:
+        return self.found.get(model, UNKNOWN_TRAITS)
+
+    async def render_feed(self, schema: str) -> Any:
+        if isinstance(self.feeds[schema], Exception):
+            raise self.feeds[schema]
+        return self.feeds[schema]
 
 
 @dataclass
@@ -64,6 +90,7 @@ class FakeHouse:
     texts: list[TextsRequest] = field(default_factory=list)
     tokenized: list[TokenizeRequest] = field(default_factory=list)
     cancellable: set[str] = field(default_factory=set)
+    listing: FakeListing = field(default_factory=FakeListing)
     cancelling: list[Identity] = field(default_factory=list)
 
     def task(self, model: str) -> ModelTask | None:

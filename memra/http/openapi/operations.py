@@ -235,8 +235,8 @@ _TEXTS = (
 _SCHEMA_PARAMETER: Mapping[str, Any] = {
     "name": "schema",
     "in": "query",
-    "description": "The shape of the listing; there is one.",
-    "schema": {"type": "string", "enum": ["openai"], "default": "openai"},
+    "description": "The shape of the listing: `openai`, or a feed of a plugin, such as `openrouter` and `openmodels`.",
+    "schema": {"type": "string", "default": "openai"},
 }
 _MODEL_PARAMETER: Mapping[str, Any] = {
     "name": "id",

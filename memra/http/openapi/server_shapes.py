@@ -22,7 +22,7 @@ class ModelName(Struct):
 
 
 class ModelNameList(Struct):
-    """The names of all models."""
+    """The names of all models; a feed of a marketplace has keys of its own."""
 
     object: Literal["list"]
     data: list[ModelName]
@@ -32,12 +32,12 @@ class Architecture(Struct):
     """What goes in and comes out, in OpenRouter's words."""
 
     modality: str | None
-    tokenizer: None
-    instruct_type: None
+    tokenizer: str | None
+    instruct_type: Literal["chatml", "gemma"] | None
 
 
 class Pricing(Struct):
-    """Nothing costs anything; the fields are there for clients that add up."""
+    """US dollars for one token or one request; zero where nothing is declared, for clients that add up."""
 
     prompt: str
     completion: str
@@ -45,11 +45,54 @@ class Pricing(Struct):
     image: str
 
 
+class MillionPricing(Struct):
+    """US dollars for a million tokens, as far as they are declared."""
+
+    currency: Literal["USD"]
+    input: str | UnsetType = UNSET
+    cached_input: str | UnsetType = UNSET
+    cache_write: str | UnsetType = UNSET
+    output: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+
+
+class Reliability(Struct):
+    """Within how many seconds something is promised."""
+
+    first_token_s: int | UnsetType = UNSET
+    token_gap_s: int | UnsetType = UNSET
+    answer_s: int | UnsetType = UNSET
+
+
+class Provider(Struct):
+    """Whoever runs the server, as declared."""
+
+    id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    api_base_url: str | UnsetType = UNSET
+    auth_type: str | UnsetType = UNSET
+    regions: list[str] | UnsetType = UNSET
+    compatibility: str | UnsetType = UNSET
+    created: int | UnsetType = UNSET
+    updated: int | UnsetType = UNSET
+
+
+class Capabilities(Struct):
+    """What may be asked of a model."""
+
+    streaming: bool
+    tools: bool
+    structured_output: bool
+    reasoning: bool
+    prompt_caching: bool
+
+
 class TopProvider(Struct):
     """Bounds in OpenRouter's words."""
 
     context_length: int | None
-    max_completion_tokens: None
+    max_completion_tokens: int | None
 
 
 class Model(Struct):
@@ -60,13 +103,21 @@ class Model(Struct):
     object: Literal["model"]
     created: int
     owned_by: str
+    contract_version: str
     type: Literal["chat", "embedding", "rerank"] | None
     endpoints: list[str] | None
+    capabilities: Capabilities | None
     context_length: int | None
     embedding_length: int | None
     architecture: Architecture
     pricing: Pricing
     top_provider: TopProvider
+    description: str | UnsetType = UNSET
+    lifecycle: Literal["preview", "stable", "deprecated"] | UnsetType = UNSET
+    deprecation_date: str | UnsetType = UNSET
+    reliability: Reliability | UnsetType = UNSET
+    pricing_per_million_tokens: MillionPricing | UnsetType = UNSET
+    provider: Provider | UnsetType = UNSET
 
 
 class ModelList(Struct):

@@ -17,7 +17,7 @@ from memra.http.wire.ending_fields import read_stop_strings, read_stop_token_ids
 from memra.http.wire.foreign_fields import ForeignFields
 from memra.http.wire.likelihood_fields import read_choices
 from memra.http.wire.refusal import refuse
-from memra.http.wire.sampling_fields import read_count, read_sampling
+from memra.http.wire.sampling_fields import names_left_open, read_count, read_sampling
 from memra.messages.generation import GenerationRequest, Prompt
 from memra.types import ModelName, RequestId
 
@@ -84,6 +84,7 @@ def read_generation(
         max_context_tokens=read_count("max_ctx", fields.max_ctx),
         num_choices=read_choices(fields.n),
         client_id=caller.client_id,
+        left_open=names_left_open(fields),
     )
 
 

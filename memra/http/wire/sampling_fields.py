@@ -22,6 +22,10 @@ MAX_PENALTY = 100.0
 
 MIN_REPETITION_PENALTY = 0.01
 MAX_REPETITION_PENALTY = 100.0
+_WITH_DEFAULTS = (
+    "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty", "repetition_penalty",
+)  # fmt: skip
+"""What the owner of a server may lay down for a model, by the names of both the fields and the settings."""
 
 
 class SamplingFields(GrammarFields, kw_only=True):  # msgspec's structs cannot have two bases with fields
@@ -66,6 +70,11 @@ def read_sampling(fields: SamplingFields, *, num_top_logprobs: int | None = None
         logit_bias=read_logit_bias(fields.logit_bias),
         num_top_logprobs=num_top_logprobs,
     )
+
+
+def names_left_open(fields: SamplingFields) -> frozenset[str]:
+    """Return the settings that a request does not name, for which the model may have defaults of its own."""
+    return frozenset(name for name in _WITH_DEFAULTS if getattr(fields, name) is None)
 
 
 def read_count(param: str, value: int | None) -> int | None:

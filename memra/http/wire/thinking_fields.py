@@ -14,14 +14,12 @@ import msgspec
 from memra.errors import InvalidRequestError
 from memra.http.wire.refusal import field_of, refuse
 from memra.http.wire.sampling_fields import SamplingFields
-
-_IS_THINKING: Mapping[str, bool] = {"none": False, "minimal": False, "low": True, "medium": True, "high": True}
-"""Levels of effort, and whether a model thinks at all at that level."""
+from memra.messages.model_rules import IS_THINKING
 
 _BEYOND_HIGH = ("xhigh", "max", "ultra")
 """Levels above the highest that templates know; they mean that one."""
 
-EFFORTS = (*_IS_THINKING, *_BEYOND_HIGH)
+EFFORTS = (*IS_THINKING, *_BEYOND_HIGH)
 """All levels that a request may name."""
 
 _Option = tuple[str, str, bool | str]
@@ -101,7 +99,7 @@ def _options(fields: ThinkingFields) -> Iterator[_Option]:
 
 def _effort(place: str, effort: str) -> Iterator[_Option]:
     effort = "high" if effort in _BEYOND_HIGH else effort
-    if effort not in _IS_THINKING:
+    if effort not in IS_THINKING:
         refuse(place, f"one of {', '.join(EFFORTS)}")
-    yield place, "enable_thinking", _IS_THINKING[effort]
+    yield place, "enable_thinking", IS_THINKING[effort]
     yield place, "reasoning_effort", effort

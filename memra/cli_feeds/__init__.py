@@ -1,0 +1,1 @@
+"""`memra feeds`: what marketplaces are told of the models, without a server."""
