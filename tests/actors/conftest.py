@@ -324,6 +324,7 @@ class FakeRenderer:
         self.entered = threading.Event()
         self.messages: list[RenderPrompt] = []
         self.rendered_texts: list[RenderTexts] = []
+        self.tokenized: list[TokenizeText] = []
 
     def render(self, message: RenderPrompt) -> PromptRendered:
         self.messages.append(message)
@@ -357,7 +358,9 @@ class FakeRenderer:
     def tokenize(self, message: TokenizeText) -> TextTokenized:
         if self.error is not None:
             raise self.error
-        return TextTokenized(tuple(map(ord, message.wanted.prompt.text)), CONTEXT)
+        self.tokenized.append(message)
+        prompt = message.wanted.prompt
+        return TextTokenized(tuple(map(ord, prompt.text if isinstance(prompt, TextPrompt) else "")), CONTEXT)
 
     def detokenize(self, message: DetokenizeIds) -> str:
         return "".join(map(chr, message.wanted.token_ids))

@@ -145,6 +145,17 @@ def memra_open_source(source, cache):
     kind, _, path = source.partition(":")
     return Path(path) if kind == "shelf" else None
 
+class Feed:
+    schema = "stranger"
+    def render(self, cards):
+        if config.observer == "raises":
+            raise RuntimeError("out of paper")
+        return {"names": [card.name for card in cards]}
+
+@hookimpl
+def memra_feeds():
+    return [Feed()]
+
 @hookimpl
 async def memra_request_ended(record):
     if config.observer == "hangs":
@@ -250,6 +261,20 @@ def test_a_stranger_adds_routes_to_both_doors(begin, tmp_path: Path):
     headers = {"Authorization": f"Bearer {token.read_text()}"}
     assert httpx.post(f"{admin_url}/admin/stranger", headers=headers).json() == expected
     assert '"/admin/stranger"' in (tmp_path / "audit").read_text()
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(("observer", "status"), [("well", 200), ("raises", 503)])
+def test_a_stranger_adds_a_feed_and_one_that_fails_costs_its_reader_alone(begin, observer: str, status: int):
+    server, _ = begin(f'observer = "{observer}"')
+    answer = httpx.get(f"{server.url}/models?schema=stranger", timeout=30)
+    assert answer.status_code == status
+    if status == 200:
+        assert answer.json() == {"names": ["small"]}
+    else:
+        assert answer.json()["error"]["code"] == "plugin_fault"
+        server.wait_for("plugin stranger: memra_feeds: stranger failed")
+    assert httpx.get(f"{server.url}/models", timeout=30).status_code == 200
 
 
 CLINGER = '''

@@ -66,3 +66,25 @@ def test_prompt_and_answer_always_fit_the_context(num_prompt: int, asked: int | 
     assert budget.max_new_tokens >= 0
     assert num_prompt + budget.max_new_tokens <= context
     assert asked is None or budget.max_new_tokens <= asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "bound", "budget"),
+    [
+        (None, 20, TokenBudget(20, is_context_bound=False)),
+        (50, 20, TokenBudget(20, is_context_bound=False)),
+        (10, 20, TokenBudget(10, is_context_bound=False)),
+        (None, 5000, TokenBudget(3996, is_context_bound=True)),
+    ],
+)
+def test_an_answer_is_no_longer_than_its_model_is_offered_for(asked: int | None, bound: int, budget: TokenBudget):
+    resolved = resolve_budget(100, asked, context_tokens=4096, context_floor_tokens=512, max_answer_tokens=bound)
+    assert resolved == budget
+
+
+def test_a_prompt_longer_than_its_model_is_offered_for_is_refused_with_both_numbers():
+    limits = {"context_tokens": 4096, "context_floor_tokens": 512, "max_prompt_tokens": 100}
+    assert resolve_budget(100, 1, **limits).max_new_tokens == 1
+    with pytest.raises(ContextLengthError, match=r"101 tokens.*takes 100") as refused:
+        resolve_budget(101, 1, param="messages", **limits)
+    assert refused.value.param == "messages"
