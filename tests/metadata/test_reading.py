@@ -119,7 +119,7 @@ def test_what_is_wrong_is_named_by_its_place(read: Any, text: str, words: str):
 
 @pytest.mark.parametrize("price", ["1e-7", "-1", ".5", "1.", "+1", "", "٣", "0.1\n", " 1", "NaN", 0.5, 1])
 def test_only_plain_decimals_are_prices(read: Any, price: object):
-    with pytest.raises(ConfigurationError, match="pricing.prompt"):
+    with pytest.raises(ConfigurationError, match=r"pricing\.prompt"):
         read(f"[models.small.pricing]\nprompt = {price!r}".replace("'", '"'))
 
 
