@@ -85,6 +85,8 @@ _SPANS_S = 2.0
 """For the last spans to leave; a collector that hangs keeps nobody."""
 _LEAVE_S = 2.0
 """For threads that nobody knows, when all else has ended; the process ends without them."""
+_EXIT_FAILED = 1
+"""As the command line has it for errors that end a run."""
 _HAND_ON_S = 7.0
 """For the hand-off file at the end of a drain: gigabytes, within what lifecycle's watchdog allows for the way down."""
 
@@ -108,6 +110,7 @@ def run(settings: Settings) -> int:
         try:
             exit_code = run_on(settings.lifecycle.host_loop, partial(_run_house, plan))
         except BaseExceptionGroup as group:
+            _leave_threads_behind(_EXIT_FAILED)
             raise _own_error(group) or group from None
     _leave_threads_behind(exit_code)
     return exit_code

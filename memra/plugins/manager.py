@@ -270,15 +270,15 @@ class Plugins:
         )
 
     async def _be_ready(self, implementation: Implementation, handles: RuntimeHandles) -> None:
-        with contextlib.suppress(PluginFaultError):  # it is in the log
-            if implementation.plugin.uses_asyncio:
-                async with handles_for_asyncio(handles) as translated:
-                    await self._tell_ready(implementation, translated)
-            else:
-                await self._tell_ready(implementation, handles)
+        if implementation.plugin.uses_asyncio:
+            async with handles_for_asyncio(handles) as translated:
+                await self._tell_ready(implementation, translated)
+        else:
+            await self._tell_ready(implementation, handles)
 
     async def _tell_ready(self, implementation: Implementation, handles: RuntimeHandles) -> None:
-        await self._calls.ask_hook(implementation, {"handles": handles}, check=nothing, timeout_s=_WHOLE_RUN_S)
+        with contextlib.suppress(PluginFaultError):  # it is in the log; a nursery around this would wrap it
+            await self._calls.ask_hook(implementation, {"handles": handles}, check=nothing, timeout_s=_WHOLE_RUN_S)
 
     async def _shut_down(self) -> None:
         """Tell all plugins at once that it is over; they have their time together."""

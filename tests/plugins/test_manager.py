@@ -363,6 +363,17 @@ async def test_memra_ready_runs_beside_the_server_on_trio_in_a_thread_and_on_asy
     assert "plugin plugin3: memra_ready failed" in caplog.text
 
 
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+async def test_memra_ready_that_fails_ends_nothing_but_itself(loop: str, caplog: pytest.LogCaptureFixture):
+    async def fail_later(handles) -> None:
+        await handles.purge_tenant("nobody")
+
+    house = plugins(plugin(loop=loop, memra_ready=fail_later))
+    async with house.running():
+        await house.ready(Handles())
+    assert "memra_ready failed" in caplog.text
+
+
 async def test_an_asyncio_plugin_that_keeps_its_handles_finds_them_closed():
     import asyncio  # noqa: PLC0415  (only here)
 
