@@ -72,7 +72,10 @@ def memra_tool_dialects() -> Sequence[Any]:
 
 @hookspec
 def memra_feeds() -> Sequence[Feed]:
-    """Add schemas to `GET /models?schema=NAME`. Two of one name are a clash."""
+    """Add schemas to `GET /models?schema=NAME` and `memra feeds NAME`. Two of one name are a clash.
+
+    A feed that is a `FileFeed` too has its files written by `memra feeds NAME --out DIR`.
+    """
     raise NotImplementedError
 
 
