@@ -21,6 +21,7 @@ from socket import socket
 import trio
 
 from memra import __version__
+from memra.actors.accounting import Accounting
 from memra.actors.admission import Admission
 from memra.actors.base import ActorSystem, Ref, stop_actor, tell_if_alive
 from memra.actors.bridge import ActorHouse
@@ -63,6 +64,7 @@ from memra.gate.residency import Residency
 from memra.gate.response_cache import ResponseCache
 from memra.http.address import address_of, bind
 from memra.http.app import build_app
+from memra.http.errors import status_and_code
 from memra.http.plugin_routes import mount_blueprints
 from memra.http.routes.models import SCHEMAS
 from memra.http.serve import serve
@@ -226,10 +228,11 @@ async def _run_house(plan: _Plan) -> int:
     state = RunState()
     async with plan.plugins.running(), trio.open_nursery() as nursery:
         system = ActorSystem(nursery, on_death=partial(_on_death, state))
-        house = _start_actors(plan, system, state)
+        accounting = _accounting(plan)
+        house = _start_actors(plan, system, state, accounting)
         try:
             if await state.wait_until_ready():
-                await _serve_until_stopped(plan, house, state)
+                await _serve_until_stopped(plan, house, state, accounting)
         finally:
             with trio.CancelScope(shield=True):
                 if plan.settings.host_tier.handoff is not None and state.is_drained:
@@ -261,7 +264,18 @@ def _on_death(state: RunState, name: str, error: BaseException) -> None:
         state.stop(EXIT_WORKER_LOST, f"{name} died")
 
 
-def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
+def _accounting(plan: _Plan) -> Accounting:
+    """Ask plugins for the accounting; without one, they are asked about requests alone."""
+    plugins = plan.plugins
+    return Accounting(
+        plugins.metering(tuple(plan.models.terms)),
+        describe=status_and_code,
+        admit=plugins.admit,
+        tell_started=plugins.request_started,
+    )
+
+
+def _start_actors(plan: _Plan, system: ActorSystem, state: RunState, accounting: Accounting) -> _House:
     settings = plan.settings
     replies, pulse, shelf = ReplyTable(), WorkerPulse(), ModelShelf()
     worker, faults = WorkerLink(replies.deliver), FaultPlan(settings.faults)
@@ -303,6 +317,7 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         ),
         models=catalogue.names,
         gpu=_watch_gpu(plan, system),
+        tell_of_cut=accounting.drain_kill,
     )
     lifecycle = Lifecycle.start(system, parts, settings=settings.lifecycle)
     stations = Stations(
@@ -315,6 +330,7 @@ def _start_actors(plan: _Plan, system: ActorSystem, state: RunState) -> _House:
         binding=binding,
         answers=answers,
         deadlines=deadline_rules(settings),
+        accounting=accounting,
     )
     doorkeeper = Doorkeeper(KeyLaw(settings.gate.api_key), plan.keyring, authenticate=plan.plugins.authenticate)
     listing = ModelListing(
@@ -393,7 +409,7 @@ def _take_handoff(engine: Engine, settings: Settings) -> None:
         log.info("reading %d prefix entries from %s", report.header_entries, path)
 
 
-async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> None:
+async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState, accounting: Accounting) -> None:
     backends = tuple(dict.fromkeys(house.backends)) or (_unloaded_backend(plan),)
     fingerprint = system_fingerprint(backends, quant=plan.settings.engine.quant)
     handles = ServerHandles(
@@ -421,6 +437,7 @@ async def _serve_until_stopped(plan: _Plan, house: _House, state: RunState) -> N
                 await nursery.start(partial(serve, app, plan.listener, settings=plan.settings.http, shutdown=shutdown))
                 _greet(f"http://{address_of(plan.listener)}", next(iter(plan.models.terms)), fingerprint)
                 await state.wait_until_stopped()
+                accounting.drain_kill()  # who is still here is made to leave
                 handles.close()  # while the doors can still say so to who waits
                 shutdown.set()
             beside.cancel_scope.cancel()

@@ -205,6 +205,26 @@ class PluginFaultError(RequestError):
     """A plugin failed, took too long or answered nonsense when it was asked about this request; the log names it."""
 
 
+class InsufficientBalanceError(RequestError):
+    """The worst case of the request is not covered, or the tenant is kept out."""
+
+
+class TenantNotEnrolledError(RequestError):
+    """Nobody has opened an account for the tenant."""
+
+
+class KeySpendCapError(RequestError):
+    """The key has spent what it may."""
+
+
+class BudgetUnavailableError(RequestError):
+    """The accounting cannot say at the moment whether the request may be had, so it may not."""
+
+
+class LedgerUnavailableError(RequestError):
+    """The answer was there, but could not be written down as paid for; it is not given out, and costs nothing."""
+
+
 class DeniedError(RequestError):
     """A plugin says no to this request, in its own words.
 

@@ -4,28 +4,32 @@ It implements `memra.actors.contract.House` and holds no state of its own: every
 from lifecycle, counters from the worker. Called by HTTP in the trio thread.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import trio
 from pykka import ActorDeadError
 
+from memra.actors.account import Account, ending
 from memra.actors.base import Ref, ask, tell_if_alive
 from memra.actors.catalogue import Catalogue
-from memra.actors.choices import has_several_answers, open_choices
+from memra.actors.choices import has_several_answers, joined, take_apart, walks_of
 from memra.actors.contract import Reply
 from memra.actors.doorkeeper import Doorkeeper
 from memra.actors.house_stay import Stations
+from memra.actors.metered_reply import MeteredReply
 from memra.actors.metrics import cache_metrics, lane_metrics, model_metrics, public_metrics
 from memra.actors.model_listing import ModelListing
 from memra.actors.pulse import WorkerPulse
 from memra.actors.request_list import running_requests
-from memra.actors.request_walk import RequestWalk
+from memra.actors.request_meta import bounded, meta_of, meta_of_refused, meta_of_texts
 from memra.actors.shared_answers import NO_ANSWERS, response_cache_metrics
 from memra.actors.text_walk import TextWalk, detokenize, tokenize
 from memra.actors.ticket import Ticket
+from memra.actors.walks_together import usage_of, walk_in
 from memra.engine.handoff_reader import ImportReport
 from memra.engine.prefix_handoff import ExportReport
 from memra.errors import DrainingError, OverloadedError, UnknownRequestError
@@ -52,6 +56,7 @@ from memra.messages.prefixes import (
     TenantPurged,
     TrimPrefixes,
 )
+from memra.messages.refusals import RefusedRequest
 from memra.messages.replies import CancelReply, ListReplies, ReplyProgress
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.plugins.handles import RunningRequest
@@ -179,21 +184,23 @@ class ActorHouse:
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator[Reply]:
         """Admit, render and submit a request; leaving the context early frees everything that it holds.
 
-        Leaving waits for nobody, so a cancelled task frees its row at the worker's next step.
+        Leaving frees the rows at the worker's next step before it waits for anybody, which is the accounting alone.
 
         Raises:
             RequestError: the request is refused; nothing is held then.
         """
-        request = settle(request, self._listing.rules(request.model))
-        if has_several_answers(request):
-            async with open_choices(request, self._stations) as joined:
-                yield joined
-            return
-        walk = RequestWalk(request, self._stations)
-        try:
-            yield await walk.enter()
-        finally:
-            walk.leave()
+        account = Account(self._stations.accounting, meta_of(request), body=request.body)
+        async with ending(account):
+            request = bounded(settle(request, self._listing.rules(request.model)), await account.admit())
+            parts = take_apart(request) if has_several_answers(request) else [request]
+            walks = walks_of(parts, self._stations, num_choices=request.num_choices)
+            try:
+                async with _as_one(await walk_in(walks, account), parts) as reply:
+                    yield MeteredReply(reply, account, usage=partial(usage_of, walks)) if account.is_kept else reply
+            finally:
+                for walk in reversed(walks):
+                    walk.leave()
+                account.record(usage_of(walks))
 
     async def pool_texts(self, request: TextsRequest) -> TextVectors:
         """Admit, render and compute texts; being cancelled frees everything that the request holds.
@@ -201,12 +208,23 @@ class ActorHouse:
         Raises:
             RequestError: the request is refused, or failed.
         """
-        rules = self._listing.rules(request.model)
-        walk = TextWalk(replace(request, max_text_tokens=rules.max_prompt_tokens), self._stations)
-        try:
-            return await walk.walk()
-        finally:
-            walk.leave()
+        account = Account(self._stations.accounting, meta_of_texts(request), body=request.body)
+        async with ending(account):
+            await account.admit()
+            rules = self._listing.rules(request.model)
+            walk = TextWalk(replace(request, max_text_tokens=rules.max_prompt_tokens), self._stations, account)
+            try:
+                return await walk.walk()
+            finally:
+                walk.leave()
+
+    async def captures(self, identity: Identity) -> bool:
+        """Whether the bodies of somebody's requests are to go with them."""
+        return await self._stations.accounting.captures(identity)
+
+    async def note_refusal(self, refused: RefusedRequest, error: Exception) -> None:
+        """Take notice of a request that the front door refused; never raises."""
+        await Account(self._stations.accounting, meta_of_refused(refused)).end(error)
 
     async def tokenize(self, request: TokenizeRequest) -> TextTokenized:
         """Turn a prompt into token ids; holds no slot, and loads the model if need be.
@@ -322,7 +340,8 @@ class ActorHouse:
         report = await self._stations.worker.report(within_s=_REPORT_WITHIN_S)
         metrics = public_metrics(report, await self._report_admissions(), num_respawns=self._pulse.generation)
         models = model_metrics(await self.report_models())
-        return {**metrics, **models, **response_cache_metrics(self._stations.answers)}
+        limits = await self._stations.accounting.report()
+        return {**metrics, **models, **response_cache_metrics(self._stations.answers), **limits}
 
     async def report_lanes(self) -> Mapping[str, Any]:
         """Return the counters by lane under their public names; as old as `report_metrics`'s."""
@@ -339,3 +358,8 @@ class ActorHouse:
     async def _report_admissions(self) -> AdmissionsReported:
         reported: AdmissionsReported = await ask(self._stations.admission, ReportAdmissions())
         return reported
+
+
+def _as_one(replies: Sequence[Reply], parts: Sequence[GenerationRequest]) -> AbstractAsyncContextManager[Reply]:
+    """Return the reply of a request, for as long as the context lasts."""
+    return joined(replies, parts) if len(replies) > 1 else nullcontext(replies[0])

@@ -85,6 +85,9 @@ class StoredReply:
         """What the answer costs."""
         return self._usage
 
+    def count_unread(self) -> None:
+        """Count nothing: the whole answer counts from the start."""
+
     def __aiter__(self) -> Self:
         """Iterate over the parts."""
         return self

@@ -1,10 +1,10 @@
 """Several answers under one request: it is taken apart into one walk an answer, and their replies are made one again.
 
 All walks share the first one's slot, and those with the same prompt what was rendered of it. They are submitted one
-after the other; the engine lets a sequence wait for another that computes the same tokens, so equal prompts are
-computed once. What ends one walk before its time, a failure or the client's leaving, ends them all; only a deadline
-leaves what the others have, if they have anything. Knows nothing of prompts and texts. Called by the bridge, in the
-request's task.
+after the other, when all are rendered; the engine lets a sequence wait for another that computes the same tokens, so
+equal prompts are computed once. What ends one walk before its time, a failure or the client's leaving, ends them all;
+only a deadline leaves what the others have, if they have anything. Knows nothing of prompts and texts. Called by the
+bridge, in the request's task.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -63,65 +63,37 @@ def take_apart(request: GenerationRequest) -> list[GenerationRequest]:
     ]
 
 
-@asynccontextmanager
-async def open_choices(request: GenerationRequest, stations: Stations) -> AsyncIterator[Reply]:
-    """Walk all ways in, and read all replies as one; leaving early, for whatever reason, ends them all.
-
-    Raises:
-        RequestError: one of the walks is refused; nothing is held then.
-    """
-    parts = take_apart(request)
+def walks_of(parts: Sequence[GenerationRequest], stations: Stations, *, num_choices: int) -> list[RequestWalk]:
+    """Return a walk for each part; those with one prompt share what is rendered of it."""
     walks: list[RequestWalk] = []
+    shared: SharedRendering | None = None
+    for part in parts:
+        if shared is None or not part.choice:
+            shared = SharedRendering(num_choices)
+        walks.append(RequestWalk(part, stations, shared=shared))
+    return walks
+
+
+@asynccontextmanager
+async def joined(replies: Sequence[Reply], parts: Sequence[GenerationRequest]) -> AsyncIterator[Reply]:
+    """Read all replies as one; whatever ends the context, nothing reads them any more.
+
+    Args:
+        replies: of all parts.
+        parts: of the request, as it was taken apart.
+    """
+    send, receive = trio.open_memory_channel[_Message](0)  # a slow reader lets deltas join where they wait
     failure: Exception | None = None
-    try:
-        replies: list[Reply] = []
-        shared: SharedRendering | None = None
-        for part in parts:
-            if shared is None or not part.choice:
-                shared = SharedRendering(request.num_choices)
-            walks.append(RequestWalk(part, stations, shared=shared))
-            replies.append(await _enter(walks[-1], replies))
-        send, receive = trio.open_memory_channel[_Message](0)  # a slow reader lets deltas join where they wait
-        async with trio.open_nursery() as nursery:
-            for index, reply in enumerate(replies):
-                nursery.start_soon(_forward, index, reply, send)
-            try:
-                yield _JoinedReply(replies[0].admitted, receive, parts)
-            except Exception as error:  # noqa: BLE001  (whatever it is, it leaves the nursery without a group around it)
-                failure = error
-            nursery.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-    finally:
-        for walk in reversed(walks):
-            walk.leave()
-
-
-async def _enter(walk: RequestWalk, before: Sequence[Reply]) -> Reply:
-    """Walk in; where the deadline passes on the way, those before may have something to tell nevertheless."""
-    try:
-        return await walk.enter()
-    except DeadlineExceededError as error:
-        if not before:
-            raise
-        return _LateReply(before[0].admitted, error)
-
-
-@dataclass(frozen=True, slots=True)
-class _LateReply:
-    """The reply of a walk that did not come in before its deadline."""
-
-    admitted: RequestAdmitted
-    error: DeadlineExceededError
-
-    def __aiter__(self) -> Self:
-        """Iterate over the parts, of which there are none."""
-        return self
-
-    async def __anext__(self) -> ReplyPart:
-        """Raise the error."""
-        await trio.lowlevel.checkpoint()
-        raise self.error
+    async with trio.open_nursery() as nursery:
+        for index, reply in enumerate(replies):
+            nursery.start_soon(_forward, index, reply, send)
+        try:
+            yield _JoinedReply(replies[0].admitted, receive, parts)
+        except Exception as error:  # noqa: BLE001  (whatever it is, it leaves the nursery without a group around it)
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 async def _forward(index: int, reply: Reply, send: trio.MemorySendChannel[_Message]) -> None:

@@ -12,6 +12,7 @@ from memra.messages.generation import GenerationRequest, ReplyPart
 from memra.messages.identity import Credentials, Identity
 from memra.messages.lifecycle import HealthReported
 from memra.messages.models import ModelTraits
+from memra.messages.refusals import RefusedRequest
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.types import ModelName, ModelTask
 
@@ -111,6 +112,14 @@ class House(Protocol):
         Raises:
             RequestError: the request is refused, or failed.
         """
+        ...
+
+    async def captures(self, identity: Identity) -> bool:
+        """Whether the bodies of somebody's requests are to go with them."""
+        ...
+
+    async def note_refusal(self, refused: RefusedRequest, error: Exception) -> None:
+        """Take notice of a request that the front door refused; never raises."""
         ...
 
     async def tokenize(self, request: TokenizeRequest) -> TextTokenized:

@@ -8,6 +8,7 @@ and gives everything back. It refuses to know prompts and answers. Used by the r
 
 from dataclasses import dataclass, field
 
+from memra.actors.accounting import Accounting
 from memra.actors.base import Ref, ask, tell_if_alive
 from memra.actors.replies import ReplyStream
 from memra.actors.shared_answers import SharedAnswers
@@ -31,6 +32,7 @@ class Stations:
         binding: templating of the prompts whose answers are bound, so that no other prompt waits for a grammar.
         answers: what equal requests share, or None where each is computed.
         deadlines: how long a request may take.
+        accounting: who is asked about requests, and paid for them.
     """
 
     ingress: Ref
@@ -42,6 +44,7 @@ class Stations:
     binding: Ref
     answers: SharedAnswers | None = None
     deadlines: DeadlineRules = field(default_factory=DeadlineRules)
+    accounting: Accounting = field(default_factory=Accounting)
 
 
 class HouseStay:

@@ -64,6 +64,7 @@ class LifecycleParts:
         start_worker: starts a `GpuWorker` that reports to the given supervisor, and returns at once.
         models: names that are served, now or later, for the health page.
         watchdog: ends the process when the way down hangs.
+        tell_of_cut: called before requests are cut that the drain's time was too short for.
         gpu: what is known of the GPUs, for the health page; None where none is watched. Outlives every worker.
     """
 
@@ -77,6 +78,7 @@ class LifecycleParts:
     models: Collection[ModelName]
     watchdog: Watchdog = field(default_factory=Watchdog)
     gpu: GpuRecord | None = None
+    tell_of_cut: Callable[[], object] = lambda: None
 
 
 class Lifecycle(TrioActor):
@@ -204,12 +206,14 @@ class Lifecycle(TrioActor):
             await replies.wait_until_none()
         if replies.num_open:
             log.warning("the drain is over: cutting %d requests", replies.num_open)
+            self._parts.tell_of_cut()
             tell_if_alive(self._parts.ingress, CutReplies("The server shut down before the answer was complete."))
             with trio.move_on_after(CUT_GRACE_S):
                 await replies.wait_until_none()
         self._parts.state.stop(0)
 
     def _end_run(self, exit_code: int, problem: str) -> None:
+        self._parts.tell_of_cut()
         self._parts.worker.give_up(problem)
         self._parts.watchdog.arm(after_s=_TEARDOWN_S, exit_code=exit_code)
         self._parts.state.stop(exit_code, problem)

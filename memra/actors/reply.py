@@ -147,6 +147,18 @@ class WorkerReply:
             reasoning_tokens=self._num_reasoning,
         )
 
+    def count_unread(self) -> None:
+        """Count what arrived of an unfinished answer and was not read: it was generated for the client all the same."""
+        if self._stop is not None or self._error is not None:
+            return
+        for arrival in self._stream.take_pending():
+            match arrival.event:
+                case PromptStarted(num_cached_tokens=num_cached_tokens):
+                    self._start(num_cached_tokens, arrival.at_ns)
+                case TokensGenerated(num_generated=num_generated):
+                    self._start(0, arrival.at_ns)
+                    self._num_generated = num_generated
+
     def __aiter__(self) -> Self:
         """Iterate over the parts."""
         return self

@@ -1,16 +1,22 @@
 """The way of one request through the house: ingress, admission, a model's lease, templating, worker, and back out.
 
-One object per request, used by the request's own task. `enter` waits at each station in turn; `leave` waits for nobody,
+One object per answer, used by the request's own task. `prepare` and `proceed` wait at each station in turn, and between
+them the request's account is asked to hold what it may cost: `walks_together` does all of it. `leave` waits for nobody,
 so it is safe at any moment, cancellation included, and gives back whatever was taken so far. Called by the bridge.
 """
 
 import math
 import time
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import trio
 from pykka import ActorDeadError
 
+from memra.actors.account import Account
+from memra.actors.account_items import Item
 from memra.actors.base import ask
 from memra.actors.cached_reply import LeadingReply, StoredReply
 from memra.actors.contract import Reply
@@ -31,9 +37,27 @@ from memra.telemetry import names
 from memra.telemetry.spans import RequestTrace
 from memra.types import CacheStatus
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What is known of a request before the worker hears of it.
+
+    Attributes:
+        timeout_s: of the whole way.
+    """
+
+    stream: ReplyStream
+    admitted: RequestAdmitted
+    rendered: PromptRendered
+    budget: TokenBudget
+    prompt: SubmitPrompt
+    timeout_s: float
+
 
 class RequestWalk:
-    """One request; `enter` once, then `leave` once, whatever came of it."""
+    """One answer; `prepare` once, then `proceed` once, then `leave` once, whatever came of it."""
 
     def __init__(
         self, request: GenerationRequest, stations: Stations, *, shared: SharedRendering | None = None
@@ -50,6 +74,7 @@ class RequestWalk:
         self._stations = stations
         self._stay = HouseStay(request.request_id, stations)
         self._instance = 0
+        self._prepared: _Prepared | None = None
         self._times: StageTimes | None = None
         self._reply: WorkerReply | StoredReply | None = None
         self._lead: Lead | None = None
@@ -64,14 +89,37 @@ class RequestWalk:
             },
         )
 
-    async def enter(self) -> Reply:
-        """Walk in until the worker has the prompt in its mailbox, or until an equal request's answer is there.
+    async def prepare(self) -> None:
+        """Walk as far as the size of the work is known; the deadline counts from here.
 
         Raises:
             RequestError: the request is refused, by whichever station, or its deadline passed on the way.
         """
+        is_stream = self._request.is_stream
+        timeout_s = self._stations.deadlines.timeout_s(self._request.timeout_ms, is_stream=is_stream)
+        self._deadline = Deadline(trio.current_time() + timeout_s, is_whole=not is_stream)
+        self._prepared = await self.in_time(partial(self._prepare, timeout_s))
+
+    async def proceed(self, account: Account) -> Reply:
+        """Walk on until the worker has the prompt in its mailbox, or until an equal request's answer is there.
+
+        Args:
+            account: holds what the answer may cost; told when the request is let in.
+
+        Raises:
+            RequestError: as for `prepare`.
+        """
+        assert self._prepared is not None  # noqa: S101  (see the class)
+        return await self.in_time(partial(self._proceed, self._prepared, account))
+
+    async def in_time(self, way: Callable[[], Awaitable[T]]) -> T:
+        """Go a part of the way, within the deadline.
+
+        Raises:
+            RequestError: of that part, or the deadline passed, or the house is closed.
+        """
         try:
-            return await self._enter_in_time()
+            return await self._go(way)
         except ActorDeadError:
             self._error = DrainingError("The server is shutting down.", retry_after_s=1.0)
             raise self._error from None
@@ -79,35 +127,42 @@ class RequestWalk:
             self._error = error
             raise
 
+    @property
+    def worst_case(self) -> Item:
+        """What the answer takes at its longest, once it is prepared; its prompt is counted with the first answer."""
+        assert self._prepared is not None  # noqa: S101  (see the class)
+        num_prompt_tokens = len(self._prepared.prompt.prompt_ids)
+        bound = self._prepared.budget.max_new_tokens
+        return Item(0 if self._request.choice else num_prompt_tokens, bound, num_prompt_tokens + bound)
+
+    @property
+    def usage(self) -> Usage | None:
+        """What was spent so far; of several answers to a prompt the first alone counts the prompt."""
+        usage = None if self._reply is None else self._reply.usage
+        if usage is None or not self._request.choice:
+            return usage
+        return replace(usage, prompt_tokens=0, cached_tokens=0)
+
     def leave(self) -> None:
         """Give back the row, the model, the stream and the slot; waits for nobody."""
         reply = self._reply
         if reply is not None and not reply.is_worker_done:
             self._abort()
+            reply.count_unread()
         if self._lead is not None:
             self._lead.end(None)
         if reply is None:
             self._stay.leave(stop=None, usage=None, error=self._error)
         else:
-            self._stay.leave(stop=reply.stop, usage=self._own_usage(reply), error=reply.error)
+            self._stay.leave(stop=reply.stop, usage=self.usage, error=reply.error)
         self._end_trace()
 
-    def _own_usage(self, reply: WorkerReply | StoredReply) -> Usage | None:
-        """Return what was spent; of several answers to a prompt the first alone counts the prompt."""
-        usage = reply.usage
-        if usage is None or not self._request.choice:
-            return usage
-        return replace(usage, prompt_tokens=0, cached_tokens=0)
-
-    async def _enter_in_time(self) -> Reply:
-        is_stream = self._request.is_stream
-        timeout_s = self._stations.deadlines.timeout_s(self._request.timeout_ms, is_stream=is_stream)
-        self._deadline = Deadline(trio.current_time() + timeout_s, is_whole=not is_stream)
+    async def _go(self, way: Callable[[], Awaitable[T]]) -> T:
         with trio.move_on_at(self._deadline.at):
-            return await self._enter(timeout_s)
+            return await way()
         raise self._deadline.error()
 
-    async def _enter(self, timeout_s: float) -> Reply:
+    async def _prepare(self, timeout_s: float) -> _Prepared:
         request = self._request
         stream = await self._stay.open_stream()
         admitted = await self._stay.be_admitted(
@@ -136,19 +191,26 @@ class RequestWalk:
             max_answer_tokens=request.max_answer_tokens,
         )
         prompt = self._prompt(rendered, budget, namespace=namespace_of(request.identity, request.cache_salt))
+        return _Prepared(stream, admitted, rendered, budget, prompt, timeout_s)
+
+    async def _proceed(self, prepared: _Prepared, account: Account) -> Reply:
+        times = self._times
+        assert times is not None  # noqa: S101  (set when the slot was taken)
         if self._stations.answers is not None:
-            answer = await self._claim(self._stations.answers, prompt, budget, admitted=admitted, stream=stream)
+            answer = await self._claim(self._stations.answers, prepared)
             if answer is not None:
-                self._reply = StoredReply(answer, admitted=admitted, times=self._times)
+                account.let_in()
+                self._reply = StoredReply(answer, admitted=prepared.admitted, times=times)
                 return self._reply
-        budget = await self._reserve_work(prompt, budget, timeout_s=timeout_s)
-        self._submit(replace(prompt, max_new_tokens=budget.max_new_tokens))
+        budget = await self._reserve_work(prepared)
+        account.let_in()
+        self._submit(replace(prepared.prompt, max_new_tokens=budget.max_new_tokens), times)
         reply = self._reply = WorkerReply(
-            stream,
-            rendered,
-            admitted=admitted,
+            prepared.stream,
+            prepared.rendered,
+            admitted=prepared.admitted,
             budget=budget,
-            times=self._times,
+            times=times,
             abort=self._abort,
             deadline=self._deadline,
         )
@@ -177,11 +239,14 @@ class RequestWalk:
         rendered: PromptRendered = await ask(station, message)
         return rendered if shared is None else shared.keep(rendered, self._instance)
 
-    async def _reserve_work(self, prompt: SubmitPrompt, budget: TokenBudget, *, timeout_s: float) -> TokenBudget:
+    async def _reserve_work(self, prepared: _Prepared) -> TokenBudget:
         """Ask for a place at the worker; the answer may be shorter than the context allows, as memory has it."""
-        num_prompt_tokens = len(prompt.prompt_ids)
+        budget = prepared.budget
+        num_prompt_tokens = len(prepared.prompt.prompt_ids)
         if not self._request.is_stream and self._request.max_new_tokens is not None:
-            self._stations.deadlines.check_feasible(num_prompt_tokens, budget.max_new_tokens, timeout_s=timeout_s)
+            self._stations.deadlines.check_feasible(
+                num_prompt_tokens, budget.max_new_tokens, timeout_s=prepared.timeout_s
+            )
         message = ReserveWork(
             self._request.request_id,
             num_prompt_tokens=num_prompt_tokens,
@@ -213,20 +278,13 @@ class RequestWalk:
             scores_prompt=request.scores_prompt,
         )
 
-    async def _claim(
-        self,
-        answers: SharedAnswers,
-        prompt: SubmitPrompt,
-        budget: TokenBudget,
-        *,
-        admitted: RequestAdmitted,
-        stream: ReplyStream,
-    ) -> StoredAnswer | None:
+    async def _claim(self, answers: SharedAnswers, prepared: _Prepared) -> StoredAnswer | None:
         """Return an equal request's answer; None, maybe with the lead, when this one must be computed."""
-        key = answers.key_of(self._request, prompt, budget=budget, tenant=admitted.tenant)
+        tenant = prepared.admitted.tenant
+        key = answers.key_of(self._request, prepared.prompt, budget=prepared.budget, tenant=tenant)
         if key is None:
             return None
-        claimed = await answers.claim(key, self._request.lane, stream)
+        claimed = await answers.claim(key, self._request.lane, prepared.stream)
         status = CacheStatus.MISS if isinstance(claimed, Lead) else CacheStatus.HIT
         self._trace.add_attribute(names.ATTRIBUTE_RESPONSE_CACHE, status.value)
         if isinstance(claimed, StoredAnswer):
@@ -234,9 +292,8 @@ class RequestWalk:
         self._lead = claimed
         return None
 
-    def _submit(self, prompt: SubmitPrompt) -> None:
-        if self._times is not None:
-            self._times.submitted_ns = time.monotonic_ns()
+    def _submit(self, prompt: SubmitPrompt, times: StageTimes) -> None:
+        times.submitted_ns = time.monotonic_ns()
         self._stations.worker.submit(prompt)
 
     def _abort(self) -> None:

@@ -13,6 +13,8 @@ from contextlib import asynccontextmanager
 import trio
 from pykka import ActorDeadError
 
+from memra.actors.account import Account
+from memra.actors.account_items import Item
 from memra.actors.base import ask, tell_if_alive
 from memra.actors.house_stay import HouseStay, Stations, lease_model
 from memra.actors.replies import ReplyStream
@@ -39,7 +41,7 @@ from memra.messages.texts import (
     TokenizeRequest,
     TokenizeText,
 )
-from memra.messages.work import PoolTexts, RequestFailed, TextsPooled
+from memra.messages.work import PoolTexts, PromptStarted, RequestFailed, TextsPooled
 from memra.telemetry import names
 from memra.telemetry.spans import RequestTrace
 from memra.types import StopCause, TokenId
@@ -53,9 +55,16 @@ _RENDER_CHARS = 1 << 15
 class TextWalk:
     """One request for vectors or scores; `walk` once, then `leave` once, whatever came of it."""
 
-    def __init__(self, request: TextsRequest, stations: Stations) -> None:
-        """Begin the request's trace."""
+    def __init__(self, request: TextsRequest, stations: Stations, account: Account) -> None:
+        """Begin the request's trace.
+
+        Args:
+            request: who walks.
+            stations: where to.
+            account: holds what the texts cost, each by itself; ended by whoever opened it.
+        """
         self._request = request
+        self._account = account
         self._stations = stations
         self._stay = HouseStay(request.request_id, stations)
         self._is_with_worker = False
@@ -116,10 +125,14 @@ class TextWalk:
         sequences = await self._render(instance)
         num_tokens = sum(map(len, sequences))
         self._trace.add_attribute(names.ATTRIBUTE_PROMPT_TOKENS, num_tokens)
+        items = [Item(len(ids), 0, len(ids), index) for index, ids in enumerate(sequences)]
+        await self._account.hold(items)
         await self._reserve(num_tokens, deadline)
+        self._account.let_in()
         pooled = await self._be_computed(stream, sequences, instance=instance)
         self._stop = StopCause.END_OF_SEQUENCE
         self._usage = Usage(num_tokens, 0, 0, elapsed_s=time.monotonic() - started)
+        await self._account.complete_prompts(elapsed_s=self._usage.elapsed_s)
         return TextVectors(pooled.vectors, pooled.width, num_tokens, admitted)
 
     async def _render(self, instance: int) -> tuple[tuple[TokenId, ...], ...]:
@@ -184,6 +197,8 @@ class TextWalk:
         self._is_with_worker = True
         while True:
             for arrival in await stream.take():
+                if isinstance(arrival.event, PromptStarted):
+                    self._account.record_prompts()
                 if isinstance(arrival.event, TextsPooled):
                     self._is_with_worker = False
                     return arrival.event

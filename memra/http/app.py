@@ -34,6 +34,7 @@ from memra.http.routes.responses import add_responses_routes
 from memra.http.routes.tokens import add_token_routes
 from memra.http.wire.messages_error import messages_reply, speaks_messages
 from memra.settings import HttpSettings
+from memra.types import RequestId
 
 NO_CONTENT = 204
 
@@ -111,6 +112,9 @@ async def _on_error(error: Exception) -> Response:
         await discard(request)
     if is_unexpected(error):
         _log.error("%s %s failed, request %s", request.method, request.path, _request_id(), exc_info=error)
+    visit = current_exchange().visit
+    if visit is not None:
+        await visit.note_refusal(RequestId(_request_id()), error)
     reply = reply_to(error)
     if speaks_messages(request.path):
         reply = messages_reply(reply, _request_id())

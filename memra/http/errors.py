@@ -55,6 +55,9 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.RequestTooLongForMemoryError: ErrorShape(400, "invalid_request_error", "request_exceeds_memory"),
     errors.InfeasibleDeadlineError: ErrorShape(400, "invalid_request_error", "nonstream_deadline_infeasible"),
     errors.AuthenticationError: ErrorShape(401, "authentication_error", None),
+    errors.InsufficientBalanceError: ErrorShape(402, "insufficient_balance", "insufficient_balance"),
+    errors.TenantNotEnrolledError: ErrorShape(402, "tenant_not_enrolled", "tenant_not_enrolled"),
+    errors.KeySpendCapError: ErrorShape(402, "key_spend_cap_reached", "key_spend_cap_reached"),
     errors.ForbiddenError: ErrorShape(403, "authentication_error", None),
     errors.DeniedError: ErrorShape(403, "authentication_error", None),
     errors.UnlistedModelError: ErrorShape(404, "invalid_request_error", "model_not_found"),
@@ -71,10 +74,12 @@ SHAPES: Mapping[type[errors.RequestError], ErrorShape] = {
     errors.EngineFaultError: ErrorShape(500, "server_error", "engine_error"),
     errors.WorkerFaultError: ErrorShape(500, "server_error", "worker_fault"),
     errors.GrammarDeadEndError: ErrorShape(500, "server_error", "grammar_dead_end"),
+    errors.LedgerUnavailableError: ErrorShape(500, "server_error", "request_ledger_unavailable"),
     errors.ModelLoadError: ErrorShape(503, "server_error", "model_load_failed"),
     errors.OverloadedError: ErrorShape(503, "server_error", "overloaded"),
     errors.DrainingError: ErrorShape(503, "server_error", "draining"),
     errors.PluginFaultError: ErrorShape(503, "server_error", "plugin_fault"),
+    errors.BudgetUnavailableError: ErrorShape(503, "server_error", "tenant_budget_unavailable"),
 }
 """Leaves without a row of their own look like their nearest ancestor."""
 
@@ -136,6 +141,18 @@ def reply_to_malformed(status: int) -> ErrorReply:
     return _reply(MALFORMED_SHAPES[known], _MALFORMED_MESSAGES[known])
 
 
+def status_and_code(error: BaseException) -> tuple[int, str | None]:
+    """Return what `reply_to` says in short: the status, and the code of the body."""
+    cause = cause_of(error)
+    if isinstance(cause, errors.RequestError):
+        shape = _shape_of(cause)
+    elif isinstance(cause, HTTPException) and cause.code is not None:
+        shape = _http_shape(cause.code)
+    else:
+        shape = SHAPES[errors.EngineFaultError]
+    return shape.status, shape.code
+
+
 def error_object(error: errors.RequestError) -> Mapping[str, str | None]:
     """Return what stands under `error` in a body: also beside an answer that was cut short."""
     return _error_object(_shape_of(error), error.message, param=error.param)
@@ -159,6 +176,10 @@ def _shape_of(error: errors.RequestError) -> ErrorShape:
     return next(SHAPES[kind] for kind in type(error).__mro__ if kind in SHAPES or kind is errors.RequestError)
 
 
+def _http_shape(status: int) -> ErrorShape:
+    return HTTP_SHAPES.get(status) or ErrorShape(status, "invalid_request_error", None)
+
+
 def _type_of(status: int) -> str:
     return "server_error" if status >= 500 else "invalid_request_error"  # noqa: PLR2004  (the 5xx class)
 
@@ -168,7 +189,7 @@ def _error_object(shape: ErrorShape, message: str, *, param: str | None) -> Mapp
 
 
 def _reply_to_http(error: HTTPException, status: int) -> ErrorReply:
-    shape = HTTP_SHAPES.get(status) or ErrorShape(status, "invalid_request_error", None)
+    shape = _http_shape(status)
     headers = {}
     allowed = getattr(error, "valid_methods", None)
     if allowed:

@@ -19,6 +19,7 @@ from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
 
 from memra.http.request_ids import new_id
+from memra.http.visit import Visit
 
 LAST_SEND_S = 10.0
 """Deadline of the shielded last message; only a client on HTTP/2 that grants no window can make it last so long."""
@@ -36,6 +37,7 @@ class Exchange:
         held: contexts that are closed when the request ends, however it ends, if nobody closed them before.
         nursery: the request's tasks; cancelled when the client leaves or the answer is complete.
         request_id: the id in the answer's headers and the log; routes whose answers have an id set it to that.
+        visit: what is known of a request that accounts are kept of, until the house has it.
     """
 
     def __init__(self, send: ASGISendCallable, nursery: trio.Nursery, held: AsyncExitStack) -> None:
@@ -44,6 +46,7 @@ class Exchange:
         self.nursery = nursery
         self.held = held
         self.request_id = new_id()
+        self.visit: Visit | None = None
 
     async def send_chunk(self, data: bytes) -> None:
         """Write a piece of an answer whose head is already sent, from any task of the request."""

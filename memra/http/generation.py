@@ -26,15 +26,18 @@ from memra.http.request_body import discard, read_json
 from memra.http.request_headers import Caller, read_caller, read_credentials
 from memra.http.request_ids import new_id
 from memra.http.slot_headers import slot_headers
+from memra.http.visit import Visit
 from memra.http.wire.answer import Answer, Stamp, WholeChoice
 from memra.http.wire.prompt_size import MAX_PROMPT_BYTES, check_prompt_size
 from memra.http.wire.streamed_answer import StreamedAnswer
 from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest, Prompt, ReplyDelta, ReplyFinished, ReplyStarted
+from memra.messages.texts import TextsRequest
 from memra.settings import HttpSettings
 from memra.types import ModelName, RequestId, StopCause
 
 _Schema = TypeVar("_Schema", bound=msgspec.Struct)
+_Request = TypeVar("_Request", GenerationRequest, TextsRequest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,15 @@ def new_request_id(prefix: str, *, separator: str = "-") -> RequestId:
 
 
 async def read_request(
-    door: FrontDoor, request: Request, decoder: msgspec.json.Decoder[_Schema]
+    door: FrontDoor, request: Request, decoder: msgspec.json.Decoder[_Schema], *, is_accounted: bool = True
 ) -> tuple[Caller, _Schema]:
     """Read a request in the order key, lane, body, so that nobody without a key costs or learns anything.
+
+    Args:
+        door: see there.
+        request: is read.
+        decoder: of its body.
+        is_accounted: accounts are kept of it, also where it is refused.
 
     Raises:
         RequestError: the key, the lane or the body is refused.
@@ -76,13 +85,26 @@ async def read_request(
     """
     try:
         identity = await door.house.identify(read_credentials(request.headers))
+        visit = Visit(door.house, identity, request.path)
+        if is_accounted:
+            current_exchange().visit = visit
         caller = read_caller(request.headers, identity)
-        body, ignored = await read_json(request, decoder, settings=door.settings, admission=door.bodies)
+        visit.lane = caller.lane
+        keep = partial(setattr, visit, "body") if is_accounted and await door.house.captures(identity) else None
+        body, ignored = await read_json(request, decoder, settings=door.settings, admission=door.bodies, keep=keep)
     except (RequestError, HTTPException):
         await discard(request)
         raise
+    visit.model, visit.is_stream = ModelName(getattr(body, "model", "")), bool(getattr(body, "stream", False))
     door.ignored_fields.add(ignored)
     return caller, body
+
+
+def hand_over(request: _Request) -> _Request:
+    """Return a request as the house gets it, which accounts for it from now on."""
+    exchange = current_exchange()
+    visit, exchange.visit = exchange.visit, None
+    return request if visit is None else visit.sent(request)
 
 
 def check_prompts(prompts: Iterable[Prompt]) -> None:
@@ -121,7 +143,7 @@ async def respond_whole(
         RequestError: the request was refused, or the answer could not go on.
     """
     check_prompts((request.prompt, *request.further_prompts))
-    async with door.house.open_reply(request) as reply:
+    async with door.house.open_reply(hand_over(request)) as reply:
         try:
             body = await collect(reply)
         except BusyError as error:
@@ -145,7 +167,7 @@ async def respond_stream(
     """
     check_prompts((request.prompt, *request.further_prompts))
     exchange = current_exchange()
-    reply = await exchange.held.enter_async_context(door.house.open_reply(request))
+    reply = await exchange.held.enter_async_context(door.house.open_reply(hand_over(request)))
     # X-Accel-Buffering is nginx's switch for passing events on as they come.
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **limit_headers(reply.admitted)}
     stream = EventStream(reply, answer, exchange, door.settings, begin=begin)

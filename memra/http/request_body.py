@@ -3,6 +3,7 @@
 Refuses to know what the fields mean. Called by the routes that take a body.
 """
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -39,8 +40,16 @@ async def read_json(
     *,
     settings: HttpSettings,
     admission: BodyAdmission,
+    keep: Callable[[bytes], object] | None = None,
 ) -> tuple[_Schema, frozenset[str]]:
     """Read a JSON body, while holding a permit for it.
+
+    Args:
+        request: whose.
+        decoder: of the schema.
+        settings: bounds.
+        admission: gives permits.
+        keep: takes a copy of what was sent, once all of it is here.
 
     Returns:
         The body, and the names of its fields that the schema does not know.
@@ -61,6 +70,8 @@ async def read_json(
         raise _too_large(settings)
     async with admission.admit(request.content_length):
         body = await _read(request, settings)
+        if keep is not None:
+            keep(bytes(body))
         if len(body) > THREAD_DECODE_BYTES:
             return await trio.to_thread.run_sync(_understand, decoder, body)
         return _understand(decoder, body)

@@ -134,6 +134,8 @@ class GenerationRequest:
         left_open: names of sampling settings that the client did not send.
         max_prompt_tokens: a longer prompt is refused; set inside the house, from the model's rules.
         max_answer_tokens: bounds the answer whatever the client asks for; set as the last.
+        route: path of the API that it came by.
+        body: as sent, where whoever keeps accounts wants it; None otherwise.
     """
 
     request_id: RequestId
@@ -165,6 +167,8 @@ class GenerationRequest:
     left_open: frozenset[str] = frozenset()
     max_prompt_tokens: int | None = None
     max_answer_tokens: int | None = None
+    route: str = ""
+    body: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

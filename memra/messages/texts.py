@@ -37,6 +37,7 @@ class TextsRequest:
         identity: whoever sends it, as it was found at the door.
         timeout_ms: how long it may take; None as long as anybody may.
         max_text_tokens: a longer text is refused; set inside the house, from the model's rules.
+        route, body: as in `GenerationRequest`.
     """
 
     request_id: RequestId
@@ -49,6 +50,8 @@ class TextsRequest:
     traceparent: str | None = None
     timeout_ms: int | None = None
     max_text_tokens: int | None = None
+    route: str = ""
+    body: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,21 @@ at the same time, or coroutine functions, which run on trio (on one asyncio loop
 `capture_completion_delta`, `enforces_limits` and `drain_kill`: plain functions that must not block, called where the
 request runs.
 
-The way of one request: `is_limited` and `reserve` (only if limits are enforced), then `open` with the permit, then the
-receipt's `record_*` while it runs, then exactly one of its ends. A request that was refused is opened as well, and
-`reject`ed. Every wait has the limit of `[plugins] timeout_s`; who takes longer is as good as not there
-(503 `tenant_budget_unavailable` before the answer, 500 `request_ledger_unavailable` at its end).
+The way of one request: `is_limited` before it takes a slot and, when its prompts are rendered, `reserve` (both only if
+limits are enforced), then `open` with the permit, then the receipt's `record_*` while it runs, then exactly one of its
+ends. A call that was begun is waited for, also when the client leaves. Every wait has the limit of `[plugins]
+timeout_s`; who takes longer is as good as not there (503 `tenant_budget_unavailable` before the answer, after which the
+request is not spoken of again; 500 `request_ledger_unavailable` at its end, and the receipt has had that end).
+
+- Several answers to one request, and to several prompts, are one account; each prompt counts once.
+- Texts for embeddings and rankings are accounts of their own, `<request id>.<index>`.
+- An answer that was kept for equal requests is held for and completed as the client is told: like the one that was
+  computed.
+- A request that was refused is opened as well, without a permit where none was had, and `reject`ed, or, where it found
+  no place in the queue, `settle_unbilled`. Not so where its sender is not known (401, or 403 for the key itself): there
+  is nobody to pay, and nobody without a key should cost a write.
+- One whose client left before its receipt was opened leaves none; a permit that it has by then is refunded.
+- One that its sender takes back with `POST /v1/cancel` is `abandon`ed, as one whose connection is closed.
 """
 
 from collections.abc import Awaitable
@@ -53,6 +64,7 @@ class RequestMeta:
 
     Attributes:
         principal: names the key within the tenant, or None.
+        model: as asked for, which may be any text where the request was refused; empty where the body made no sense.
         route: path of the API, such as `/v1/chat/completions`.
         max_tokens: as the client asked, of one choice; None where it did not say.
         num_choices: answers to be generated.
@@ -135,11 +147,11 @@ class Receipt(Protocol):
         ...
 
     def record_prompt_usage(self, prompt_tokens: int, cached_prompt_tokens: int) -> None:
-        """Note that the worker took the prompt. Must not block."""
+        """Note that the worker took the prompt; again with the sums where there are several. Must not block."""
         ...
 
     def record_completion_tokens(self, num_tokens: int) -> None:
-        """Note tokens that were generated since the last call. Must not block."""
+        """Note tokens that were generated since the last call; at an end, unread ones too. Must not block."""
         ...
 
     def complete(self, usage: UsageCounts, *, elapsed_s: float) -> Maybe[None]:
@@ -213,7 +225,7 @@ class Metering(Protocol):
         ...
 
     def limits_health(self) -> Maybe["LimitsHealth | None"]:
-        """How the source of limits does, for `/metrics`; None where there is none."""
+        """How the source of limits does, for `/metrics` (`limits_source_*`); None where there is none."""
         ...
 
     def drain_kill(self) -> None:

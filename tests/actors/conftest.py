@@ -14,6 +14,7 @@ import pykka
 import pytest
 import trio
 
+from memra.actors.accounting import Accounting
 from memra.actors.admission import Admission, AdmissionRules
 from memra.actors.base import ActorSystem, Ref, stop_actor, tell_if_alive
 from memra.actors.bridge import ActorHouse
@@ -328,10 +329,11 @@ class FakeRenderer:
 
     def render(self, message: RenderPrompt) -> PromptRendered:
         self.messages.append(message)
+        gate = self.gate  # before a test hears of it, and takes it away
         self.entered.set()
         BELL.ring()
-        if self.gate is not None:
-            self.gate.wait()
+        if gate is not None:
+            gate.wait()
         if self.error is not None:
             raise self.error
         text = message.prompt.text if isinstance(message.prompt, TextPrompt) else ""
@@ -347,10 +349,11 @@ class FakeRenderer:
 
     def render_texts(self, message: RenderTexts) -> TextsRendered:
         self.rendered_texts.append(message)
+        gate = self.gate  # before a test hears of it, and takes it away
         self.entered.set()
         BELL.ring()
-        if self.gate is not None:
-            self.gate.wait()
+        if gate is not None:
+            gate.wait()
         if self.error is not None:
             raise self.error
         return TextsRendered(tuple(tuple(map(ord, text.text)) for text in message.texts))
@@ -570,6 +573,7 @@ class HouseOptions:
     deadlines: DeadlineRules = field(default_factory=DeadlineRules)
     end_process: Callable[[int], object] = pytest.fail
     answers: SharedAnswers | None = None
+    accounting: Accounting = field(default_factory=Accounting)
     gpu: GpuRecord | None = None
     models: dict[str, ModelTerms] = field(default_factory=lambda: {MODEL: ModelTerms()})
     memory_mb: int = 0
@@ -621,6 +625,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         models=catalogue.names,
         watchdog=Watchdog(end_process=options.end_process),
         gpu=options.gpu,
+        tell_of_cut=options.accounting.drain_kill,
     )
     lifecycle = Lifecycle.start(system, parts, settings=options.settings, signals=options.signals, respawn_pause_s=0.01)
     stations = Stations(
@@ -633,6 +638,7 @@ def start_house(nursery: trio.Nursery, options: HouseOptions) -> RunningHouse:
         binding=binding,
         answers=options.answers,
         deadlines=options.deadlines,
+        accounting=options.accounting,
     )
     return RunningHouse(
         ActorHouse(

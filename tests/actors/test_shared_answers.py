@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import trio
 
+from memra.actors.account import Account
+from memra.actors.accounting import Accounting
 from memra.actors.replies import ReplyStream
+from memra.actors.request_meta import meta_of
 from memra.actors.request_walk import RequestWalk
 from memra.actors.shared_answers import Lead, SharedAnswers
+from memra.actors.walks_together import walk_in
 from memra.errors import BusyError, EngineFaultError, OverloadedError
 from memra.gate.answer_key import AnswerKey
 from memra.gate.response_cache import ResponseCache, StoredAnswer
@@ -351,7 +355,7 @@ async def test_the_metrics_tell_of_the_cache(kit: Any, answers: Answers):
 async def test_leaving_twice_ends_a_lead_once(kit: Any, answers: Answers):
     async with kit.open_house(answers=answers) as running:
         walk = RequestWalk(ask(kit, "a"), running.house._stations)
-        await walk.enter()
+        await walk_in([walk], Account(Accounting(), meta_of(ask(kit, "a"))))
         walk.leave()
         walk.leave()
         assert status(await kit.read(running.house, ask(kit, "b"))) is CacheStatus.MISS

@@ -21,6 +21,7 @@ from memra.messages.generation import GenerationRequest, ReplyDelta, ReplyFinish
 from memra.messages.identity import Credentials, Identity, KeyClass
 from memra.messages.lifecycle import HealthReported
 from memra.messages.models import UNKNOWN_TRAITS, ModelTraits
+from memra.messages.refusals import RefusedRequest
 from memra.messages.texts import DetokenizeRequest, TextsRequest, TextTokenized, TextVectors, TokenizeRequest
 from memra.messages.work import WorkerBeat
 from memra.settings import HttpSettings
@@ -92,6 +93,8 @@ class FakeHouse:
     cancellable: set[str] = field(default_factory=set)
     listing: FakeListing = field(default_factory=FakeListing)
     cancelling: list[Identity] = field(default_factory=list)
+    wants_bodies: bool = False
+    refused: list[tuple[RefusedRequest, Exception]] = field(default_factory=list)
 
     def task(self, model: str) -> ModelTask | None:
         return self.tasks.get(model)
@@ -108,6 +111,12 @@ class FakeHouse:
         rows = [[index * 3 % 4, 4.0, 3.0][:width] for index in range(len(request.texts))]
         admitted = RequestAdmitted(request.request_id, "default", request.lane, 4, self.slots_remaining)
         return TextVectors(np.array(rows, "<f4").tobytes(), width, 7 * len(rows), admitted)
+
+    async def captures(self, _identity: Identity) -> bool:
+        return self.wants_bodies
+
+    async def note_refusal(self, refused: RefusedRequest, error: Exception) -> None:
+        self.refused.append((refused, error))
 
     async def tokenize(self, request: TokenizeRequest) -> TextTokenized:
         self.tokenized.append(request)

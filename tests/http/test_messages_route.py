@@ -174,6 +174,7 @@ KNOWN_TYPES = {
     "invalid_request_error",
     "authentication_error",
     "permission_error",
+    "billing_error",
     "not_found_error",
     "rate_limit_error",
     "timeout_error",

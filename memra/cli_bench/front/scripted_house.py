@@ -24,6 +24,7 @@ from memra.messages.admission import RequestAdmitted
 from memra.messages.generation import GenerationRequest
 from memra.messages.identity import ANYBODY, Credentials, Identity
 from memra.messages.prompt import RenderPrompt
+from memra.messages.refusals import RefusedRequest
 from memra.messages.work import PromptStarted, StepFinished, TokensGenerated, WorkEvent
 from memra.types import RequestId, StopCause, TokenId
 
@@ -110,6 +111,13 @@ class ScriptedHouse:
     async def identify(self, _credentials: Credentials) -> Identity:
         """Let everybody in."""
         return ANYBODY
+
+    async def captures(self, _identity: Identity) -> bool:
+        """Want no bodies."""
+        return False
+
+    async def note_refusal(self, _refused: RefusedRequest, _error: Exception) -> None:
+        """Keep no accounts."""
 
     @asynccontextmanager
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator[Reply]:

@@ -9,10 +9,12 @@ from typing import Literal
 from msgspec import Struct
 
 ErrorType = Literal["invalid_request_error", "authentication_error", "rate_limit_error", "timeout", "cancelled"]
+BudgetErrorType = Literal["insufficient_balance", "tenant_not_enrolled", "key_spend_cap_reached"]
 MessagesErrorType = Literal[
     "invalid_request_error",
     "authentication_error",
     "permission_error",
+    "billing_error",
     "not_found_error",
     "request_too_large",
     "rate_limit_error",
@@ -26,7 +28,7 @@ class ErrorObject(Struct):
     """What went wrong: a sentence that names the thing and the remedy, the kind, and the field at fault."""
 
     message: str
-    type: ErrorType | Literal["server_error"]
+    type: ErrorType | BudgetErrorType | Literal["server_error"]
     param: str | None
     code: str | None
 

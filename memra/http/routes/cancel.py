@@ -23,7 +23,7 @@ def add_cancel_routes(app: QuartTrio, door: FrontDoor) -> None:
 
     @app.post("/v1/cancel")
     async def cancel() -> Response:
-        caller, body = await read_request(door, request, DECODER)
+        caller, body = await read_request(door, request, DECODER, is_accounted=False)
         given = body.id or body.request_id
         if not given:
             raise InvalidRequestError(

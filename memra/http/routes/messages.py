@@ -26,7 +26,7 @@ def add_messages_routes(app: QuartTrio, door: FrontDoor) -> None:
     @app.post("/v1/messages/count_tokens")
     async def count_tokens() -> Response:
         request_id = new_request_id("count", separator="_")
-        caller, body = await read_request(door, request, COUNT_DECODER)
+        caller, body = await read_request(door, request, COUNT_DECODER, is_accounted=False)
         counted = read_count_request(body, request_id=request_id, caller=caller)
         check_prompts([counted.prompt])
         tokenized = await door.house.tokenize(TokenizeRequest(request_id, counted.model, counted.prompt))

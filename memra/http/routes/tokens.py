@@ -25,7 +25,7 @@ def add_token_routes(app: QuartTrio, door: FrontDoor) -> None:
     @app.post("/tokenize")
     async def tokenize() -> Response:
         request_id = new_request_id("tok")
-        caller, body = await read_request(door, request, TOKENIZE_DECODER)
+        caller, body = await read_request(door, request, TOKENIZE_DECODER, is_accounted=False)
         wanted = read_tokenize_request(body, request_id=request_id, caller=caller)
         check_prompts([wanted.prompt])
         answer = tokenize_answer(await door.house.tokenize(wanted))
@@ -35,6 +35,6 @@ def add_token_routes(app: QuartTrio, door: FrontDoor) -> None:
     @app.post("/detokenize")
     async def detokenize() -> Response:
         request_id = new_request_id("detok")
-        _, body = await read_request(door, request, DETOKENIZE_DECODER)
+        _, body = await read_request(door, request, DETOKENIZE_DECODER, is_accounted=False)
         text = await door.house.detokenize(read_detokenize_request(body, request_id=request_id))
         return Response(detokenize_answer(text), content_type="application/json")

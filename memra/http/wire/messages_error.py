@@ -21,6 +21,9 @@ _BY_CODE: Mapping[str, str] = {
     "model_load_failed": "overloaded_error",
     "overloaded": "overloaded_error",
     "draining": "overloaded_error",
+    "insufficient_balance": "billing_error",
+    "tenant_not_enrolled": "billing_error",
+    "key_spend_cap_reached": "billing_error",
 }
 _BY_TYPE: Mapping[str, str] = {
     "timeout": "timeout_error",

@@ -54,6 +54,7 @@ COUNTERS = frozenset(
         names.METRIC_RESPONSE_CACHE_HITS,
         names.METRIC_RESPONSE_CACHE_MISSES,
         names.METRIC_WORKER_RESPAWNS,
+        names.METRIC_LIMITS_RELOAD_FAILED,
         names.METRIC_SHED,
         names.METRIC_IGNORED_FIELDS,
     }
