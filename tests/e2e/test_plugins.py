@@ -110,7 +110,7 @@ STRANGER = '''
 import asyncio, json, threading, time
 from dataclasses import dataclass
 from pathlib import Path
-from memra.plugins import hookimpl
+from memra.plugins import Deny, LimitsHealth, hookimpl
 
 memra_async = "asyncio"
 
@@ -119,6 +119,8 @@ class Config:
     notes: Path
     template: str | None = None
     observer: str = "well"
+    keeps_accounts: bool = False
+    denies: str | None = None
 
 config = None
 
@@ -157,13 +159,74 @@ def memra_feeds():
     return [Feed()]
 
 @hookimpl
+async def memra_admit(question):
+    await asyncio.sleep(0)
+    if question.tenant == config.denies:
+        return Deny(f"No {question.route} for {question.tenant}.", status=451, code="not_today")
+
+class Accounts:
+    """Metering, permit and receipt in one; what is asked for says how it fails."""
+    enforces_limits, wants_capture = True, False
+    bound = 0
+
+    async def is_limited(self, tenant):
+        return True
+
+    async def reserve(self, tenant, *, principal, model, prompt_tokens, completion_bound):
+        permit = Accounts()
+        permit.bound = completion_bound
+        await permit.fail(raises=1, hangs=2)
+        return "a permit" if completion_bound == 3 else permit
+
+    def open(self, meta, permit):
+        return permit or Accounts()
+
+    def captures(self, tenant):
+        return False
+
+    def limits_health(self):
+        return LimitsHealth(0, 0, source_available=True)
+
+    def drain_kill(self):
+        note("drained")
+
+    arm_capture = capture_completion_delta = refund = lambda *_: None
+    record_prompt_usage = record_completion_tokens = lambda *_: None
+
+    async def complete(self, usage, *, elapsed_s):
+        await self.fail(raises=4, hangs=5)
+        note("paid", usage.prompt_tokens, usage.completion_tokens)
+
+    complete_deadline_partial = complete
+
+    async def abandon(self):
+        note("abandoned")
+
+    async def reject(self, status, code):
+        note("rejected", status, code)
+
+    async def settle_unbilled(self, outcome, status, code):
+        note(outcome, status, code)
+
+    async def fail(self, *, raises, hangs):
+        if self.bound == raises:
+            raise RuntimeError("out of ink")
+        if self.bound == hangs:
+            await asyncio.sleep(10)
+
+@hookimpl
+def memra_metering(models):
+    return Accounts() if config.keeps_accounts else None
+
+@hookimpl
 async def memra_request_ended(record):
     if config.observer == "hangs":
         await asyncio.sleep(10)
     if config.observer == "raises":
         raise RuntimeError("out of ink")
     await asyncio.sleep(0)
-    note("ended", record.model, record.usage.completion_tokens)
+    if config.observer != "silent":
+        note("ended", record.model, record.usage.completion_tokens)
 
 def route(name, path, handles, method):
     from quart import Blueprint
@@ -208,6 +271,36 @@ def begin(start: Start, environment: PluginEnvironment, tmp_path: Path, smollm2_
         return start(*arguments, environ=environ, python=environment.python), notes
 
     return begin_one
+
+
+@pytest.mark.models
+def test_a_stranger_keeps_the_accounts_and_what_fails_in_them_costs_one_request_alone(begin):
+    server, notes = begin("keeps_accounts = true", 'observer = "silent"', timeout_s=0.3)
+    told: list[tuple[int, str | None]] = []
+    for max_tokens in (1, 2, 3, 4, 5, 7):
+        reply = complete(server, max_tokens=max_tokens)
+        told.append((reply.status_code, None if reply.status_code == 200 else reply.json()["error"]["code"]))
+    unavailable, unwritten = (503, "tenant_budget_unavailable"), (500, "request_ledger_unavailable")
+    assert told == [unavailable, unavailable, unavailable, unwritten, unwritten, (200, None)]
+    assert notes.read_text().splitlines()[1:] == ["paid 1 7"], "an answer is on the books when it is there"
+    assert server.metrics()["limits_source_available"] is True
+    assert complete(server, model="nobody").status_code == 400
+    assert notes.read_text().splitlines()[-1] == "rejected 400 model_not_found"
+    assert server.stop() == 0
+    said = server.output()
+    for words in ("reserve failed", "reserve took longer than 0.3 s", "complete failed", "complete took longer"):
+        assert f"plugin stranger: memra_metering: {words}" in said
+
+
+@pytest.mark.models
+def test_a_stranger_denies_a_tenant_in_its_own_words(begin):
+    server, _ = begin('denies = "default"')
+    for stream in (False, True):
+        reply = complete(server, stream=stream)
+        assert reply.status_code == 451
+        told = reply.json()["error"]
+        assert (told["message"], told["code"]) == ("No /v1/completions for default.", "not_today")
+    assert server.metrics()["admitted"] == 0
 
 
 @pytest.mark.models
