@@ -40,7 +40,19 @@ ROOMS: dict[str, set[str]] = {
     | {"memra_kernels"},
     "cli_bench.front": SHARED | {"cli_bench", "chat", "engine", "gate", "served_models", "actors", "http"},
 }
-ROOT = {"app", "admin_door", "cli", "identity", "served_models", "serving_rules", "model_terms", "__main__", "__init__"}
+ROOT = {
+    "app",
+    "engine_start",
+    "house",
+    "admin_door",
+    "cli",
+    "identity",
+    "served_models",
+    "serving_rules",
+    "model_terms",
+    "__main__",
+    "__init__",
+}
 """The composition root may import everything."""
 
 LIBRARIES: dict[str, set[str]] = {
