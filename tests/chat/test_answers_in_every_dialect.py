@@ -1,6 +1,7 @@
 """Whole answers in every dialect: thoughts, text and calls are the same however the answer comes, and nothing leaks."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from memra.chat.call_reader import CallReader
 from memra.chat.detokenizer import Detokenizer
 from memra.chat.harmony_channels import HarmonySplitter
 from memra.chat.reasoning import find_thought_style
-from memra.messages.generation import join_calls
 from memra.messages.prompt import AnswerPiece
+from tests.chat.read_answers import read, said
 from tests.chat.texts import HARD_TEXT, WORDS_OF_THE_WORLD
 from tests.chat.tool_dialects.written_answers import TOOLS, WRITTEN, Written
 
@@ -79,25 +80,8 @@ def _open(written: Written, *, stops: tuple[str, ...] = ()) -> ChatAnswerReader:
 
 
 def _read(written: Written, raw: bytes, cuts: list[int], *, stops: tuple[str, ...] = ()) -> AnswerPiece:
-    reader = _open(written, stops=stops)
     places = sorted({min(cut, len(raw)) for cut in cuts} | {0, len(raw)})
-    pieces = []
-    for start, end in zip(places, [*places[1:], len(raw)], strict=True):
-        pieces.append(reader.read(tuple(raw[start:end])))
-        if reader.is_stopped:
-            break
-    else:
-        pieces.append(reader.finish())
-    assert not any("\ufffd" in piece.text + piece.reasoning for piece in pieces)
-    return AnswerPiece(
-        "".join(piece.text for piece in pieces),
-        "".join(piece.reasoning for piece in pieces),
-        join_calls(call for piece in pieces for call in piece.tool_calls),
-    )
-
-
-def _said(piece: AnswerPiece) -> tuple[str, str, list[tuple[str | None, str]]]:
-    return piece.reasoning, piece.text, [(call.name, call.arguments) for call in piece.tool_calls]
+    return read(_open(written, stops=stops), (raw[start:end] for start, end in pairwise((*places, len(raw)))))
 
 
 @_EVERY
@@ -107,9 +91,9 @@ def test_a_streamed_answer_is_the_whole_one_and_both_are_what_was_meant(written:
     answer = data.draw(answers(written))
     whole = _read(written, answer.raw, [])
     byte_by_byte = _read(written, answer.raw, list(range(len(answer.raw))))
-    assert _said(byte_by_byte) == _said(whole)
+    assert said(byte_by_byte) == said(whole)
     cuts = data.draw(st.lists(st.integers(0, len(answer.raw)), max_size=6))
-    assert _said(_read(written, answer.raw, cuts)) == _said(whole)
+    assert said(_read(written, answer.raw, cuts)) == said(whole)
     assert whole.reasoning == answer.thought
     assert whole.text.strip() == answer.text.strip()
     assert [call.name for call in whole.tool_calls] == [name for name, _ in answer.calls]
@@ -124,7 +108,7 @@ def test_an_answer_that_breaks_off_anywhere_shows_what_came_and_no_half_characte
     answer = data.draw(answers(written))
     raw = answer.raw[: data.draw(st.integers(0, len(answer.raw)))]
     broken = _read(written, raw, list(range(len(raw))))
-    assert _said(_read(written, raw, [])) == _said(broken)
+    assert said(_read(written, raw, [])) == said(broken)
     written_text = answer.raw.decode()
     assert written_text[written_text.index(answer.thought) :].startswith(broken.reasoning)
     names = [call.name for call in broken.tool_calls]

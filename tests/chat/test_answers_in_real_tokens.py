@@ -11,9 +11,10 @@ import pytest
 
 from memra.chat.chat_format import ChatFormat
 from memra.loading.gguf_file import open_gguf
-from memra.messages.generation import ChatPrompt, join_calls
-from memra.messages.prompt import AnswerPiece, AnswerReader, RenderPrompt
+from memra.messages.generation import ChatPrompt
+from memra.messages.prompt import AnswerReader, RenderPrompt
 from memra.types import ModelName, RequestId, TokenId
+from tests.chat.read_answers import read, said
 from tests.chat.texts import WORDS_OF_THE_WORLD
 from tests.chat.tool_dialects.written_answers import TOOLS
 
@@ -88,26 +89,6 @@ def make_answer(chance: random.Random) -> tuple[str, str, list[tuple[str, object
     ]
     parts = [f"<think>\n{thought}\n</think>\n" if thought else "", text, *blocks]
     return thought, text, calls, "\n".join(part for part in parts if part)
-
-
-def read(reader: AnswerReader, cuts: list[list[TokenId]]) -> AnswerPiece:
-    pieces = []
-    for token_ids in cuts:
-        pieces.append(reader.read(tuple(token_ids)))
-        if reader.is_stopped:
-            break
-    else:
-        pieces.append(reader.finish())
-    assert not any("\ufffd" in piece.text + piece.reasoning for piece in pieces)
-    return AnswerPiece(
-        "".join(piece.text for piece in pieces),
-        "".join(piece.reasoning for piece in pieces),
-        join_calls(call for piece in pieces for call in piece.tool_calls),
-    )
-
-
-def said(piece: AnswerPiece) -> tuple[str, str, list[tuple[str | None, str]]]:
-    return piece.reasoning, piece.text, [(call.name, call.arguments) for call in piece.tool_calls]
 
 
 def test_an_answer_is_what_was_meant_however_it_is_spelled_and_cut(model: Model):

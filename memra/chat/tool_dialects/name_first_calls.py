@@ -16,8 +16,10 @@ def read_arguments(reading: Reading, name: str) -> Script[None]:
         MalformedCallError: the tool is not declared, or its arguments are no JSON object.
         AnswerEndedError: the answer ends before they are complete.
     """
-    reading.begin(name)
     yield from reading.skip_space()
+    if (yield from reading.peek()) != "{":  # or the call would have begun, and its text be shown beside it
+        raise reading.refusal("{")
+    reading.begin(name)
     yield from pass_arguments(reading, reading.argue)
     reading.end()
 
