@@ -22,6 +22,7 @@ from memra.http.body_admission import BodyAdmission
 from memra.http.event_stream import EventStream
 from memra.http.exchange import current_exchange
 from memra.http.ignored_fields import IgnoredFields
+from memra.http.model_names import canonical_model
 from memra.http.request_body import discard, read_json
 from memra.http.request_headers import Caller, read_caller, read_credentials
 from memra.http.request_ids import new_id
@@ -95,7 +96,9 @@ async def read_request(
     except (RequestError, HTTPException):
         await discard(request)
         raise
-    visit.model, visit.is_stream = ModelName(getattr(body, "model", "")), bool(getattr(body, "stream", False))
+    if hasattr(body, "model"):
+        body.model = visit.model = canonical_model(body.model, door.house.models)
+    visit.is_stream = bool(getattr(body, "stream", False))
     door.ignored_fields.add(ignored)
     return caller, body
 
