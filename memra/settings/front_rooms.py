@@ -18,6 +18,12 @@ class HttpSettings:
     max_body_bytes: int = setting(
         32 * MIB, "Largest request body, bytes.", env="MEMRA_MAX_BODY_BYTES", parse=int, check=at_least(1024)
     )
+    metrics_token: str | None = setting(
+        None,
+        "Token that alone opens /metrics, /yield/metrics and /cache/stats; without it a key does, but no tenant's.",
+        env="MEMRA_METRICS_TOKEN",
+        secret=True,
+    )
     body_timeout_s: float = setting(
         90.0,
         "Longest time for a request body to arrive, seconds; one more for every 2 MiB of it, up to twice as long.",

@@ -76,6 +76,7 @@ class FakeHouse:
     script: list[Step] = field(default_factory=lambda: ["Hel", "lo"])
     finish: ReplyFinished | None = field(default_factory=lambda: ReplyFinished(StopCause.END_OF_SEQUENCE, USAGE))
     refusal: Exception | None = None
+    has_tenants: bool = False
     valid_key: str | None = None
     health: HealthReported = HEALTHY
     slots_remaining: int = 3
@@ -140,7 +141,7 @@ class FakeHouse:
         self.presented.append(credentials)
         if self.valid_key not in (None, credentials.api_key):
             raise AuthenticationError("The API key is missing or unknown.")
-        return Identity(principal=credentials.api_key, key_class=self.key_class)
+        return Identity(principal=credentials.api_key, key_class=self.key_class, is_named=self.has_tenants)
 
     @asynccontextmanager
     async def open_reply(self, request: GenerationRequest) -> AsyncIterator["FakeReply"]:

@@ -31,6 +31,7 @@ ErrorKind = type[errors.RequestError] | int
 
 _ANY_ERRORS: tuple[ErrorKind, ...] = (431, errors.EngineFaultError)
 _DOOR_ERRORS: tuple[ErrorKind, ...] = (errors.AuthenticationError, errors.ForbiddenError, errors.PluginFaultError)
+_READER_ERRORS: tuple[ErrorKind, ...] = (*_ANY_ERRORS, *_DOOR_ERRORS)
 _BODY_ERRORS: tuple[ErrorKind, ...] = (
     *_ANY_ERRORS,
     errors.InvalidRequestError,
@@ -287,7 +288,7 @@ _SERVER = (
         "Server",
         "Is the key good? Answers nothing where it is.",
         None,
-        errors=(*_ANY_ERRORS, *_DOOR_ERRORS),
+        errors=_READER_ERRORS,
     ),
     Operation(
         "get",
@@ -295,10 +296,13 @@ _SERVER = (
         "Server",
         "Show counters and gauges of all: as JSON, or to whoever asks for text as Prometheus reads them.",
         server_shapes.Counters,
+        errors=_READER_ERRORS,
         has_text=True,
     ),
-    Operation("get", "/yield/metrics", "Server", "Show counters by lane.", server_shapes.Counters),
-    Operation("get", "/cache/stats", "Server", "Show what caches did.", server_shapes.Counters),
+    Operation(
+        "get", "/yield/metrics", "Server", "Show counters by lane.", server_shapes.Counters, errors=_READER_ERRORS
+    ),
+    Operation("get", "/cache/stats", "Server", "Show what caches did.", server_shapes.Counters, errors=_READER_ERRORS),
     Operation("get", "/openapi.json", "Server", "Show this document.", dict[str, Any]),
     Operation("get", "/", "Server", "Say where to begin.", None, has_text=True),
 )

@@ -10,6 +10,7 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import MIMEAccept
 
 from memra.http.generation import FrontDoor
+from memra.http.metrics_readers import check_metrics_reader
 from memra.http.wire.prometheus import CONTENT_TYPE, exposition
 from memra.telemetry import names
 
@@ -25,6 +26,7 @@ def add_metrics_routes(app: QuartTrio, door: FrontDoor) -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
+        await check_metrics_reader(door, request.headers)
         counted = {**await door.house.report_metrics(), names.METRIC_IGNORED_FIELDS: door.ignored_fields.counts}
         headers = {"Vary": "Accept"}
         if _wants_text(request.accept_mimetypes):
@@ -34,10 +36,12 @@ def add_metrics_routes(app: QuartTrio, door: FrontDoor) -> None:
 
     @app.get("/cache/stats")
     async def cache_stats() -> Response:
+        await check_metrics_reader(door, request.headers)
         return Response(msgspec.json.encode(await door.house.report_caches()), content_type="application/json")
 
     @app.get("/yield/metrics")
     async def yield_metrics() -> Response:
+        await check_metrics_reader(door, request.headers)
         return Response(msgspec.json.encode(await door.house.report_lanes()), content_type="application/json")
 
     @app.get("/")
