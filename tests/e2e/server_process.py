@@ -27,6 +27,7 @@ class Server:
     lines: "Queue[str]"
     said: list[str] = field(default_factory=list)
     address: str = ""
+    metrics_token: str | None = None
 
     @property
     def url(self) -> str:
@@ -65,7 +66,8 @@ class Server:
         return "".join(self.said)
 
     def metrics(self) -> dict[str, float]:
-        return httpx.get(f"{self.url}/metrics", timeout=30).json()
+        headers = {} if self.metrics_token is None else {"Authorization": f"Bearer {self.metrics_token}"}
+        return httpx.get(f"{self.url}/metrics", headers=headers, timeout=30).raise_for_status().json()
 
     def wait_for_metrics(self, **expected: float) -> None:
         """Ask until the counters are as expected; a busy worker answers with its last known ones."""
@@ -98,7 +100,7 @@ def launch(
         text=True,
         env=_environment(environ),
     )
-    server = Server(process, Queue())
+    server = Server(process, Queue(), metrics_token=(environ or {}).get("MEMRA_METRICS_TOKEN"))
     threading.Thread(target=_copy, args=(process, server.lines), daemon=True).start()
     if wait:
         server.address = server.wait_for("listening on").split()[-1]

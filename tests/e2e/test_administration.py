@@ -81,6 +81,7 @@ def begin(start: Start, tmp_path: Path, smollm2_path: Path) -> Begin:
     def begin_one(*, keys: str = RING, source: Path = smollm2_path, **environ: str) -> Administered:
         own = {
             "MEMRA_API_KEYS": keys,
+            "MEMRA_METRICS_TOKEN": "scraper",
             "MEMRA_ADMIN_ADDR": "127.0.0.1:0",
             "MEMRA_ADMIN_TOKEN_FILE": str(tmp_path / "token"),
             "MEMRA_ADMIN_AUDIT_FILE": str(tmp_path / "audit"),
