@@ -33,6 +33,8 @@ HARMLESS: Mapping[type, Mapping[str, str]] = {
         "max_context_tokens": "the budget holds what came of it",
         "part_of": "decides whose slot is held",
         "client_id": "names the request",
+        "route": "names the way that it came by",
+        "body": "what came of it is keyed",
         "left_open": "what was laid down in its place is keyed",
         "max_prompt_tokens": "a prompt that it refuses has no answer",
         "max_answer_tokens": "the budget and the worker's prompt hold what came of it",

@@ -52,6 +52,8 @@ OTHER: dict[type, dict[str, Any]] = {
         "ends": EndRules(min_new_tokens=1),
         "scores_prompt": True,
         "client_id": "c",
+        "route": "/v1/completions",
+        "body": b"{}",
         "left_open": frozenset({"top_p"}),
         "max_prompt_tokens": 5,
         "max_answer_tokens": 5,

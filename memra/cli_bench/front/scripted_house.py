@@ -26,7 +26,7 @@ from memra.messages.identity import ANYBODY, Credentials, Identity
 from memra.messages.prompt import RenderPrompt
 from memra.messages.refusals import RefusedRequest
 from memra.messages.work import PromptStarted, StepFinished, TokensGenerated, WorkEvent
-from memra.types import RequestId, StopCause, TokenId
+from memra.types import ModelName, RequestId, StopCause, TokenId
 
 _SLOTS = 64
 
@@ -107,6 +107,11 @@ class ScriptedHouse:
         self._format = chat_format
         self._table = table
         self._worker = worker
+
+    @property
+    def models(self) -> tuple[ModelName, ...]:
+        """No names: every one is taken for the model."""
+        return ()
 
     async def identify(self, _credentials: Credentials) -> Identity:
         """Let everybody in."""
